@@ -11,11 +11,12 @@ mod tests;
 use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, fdatasync, flock};
+use rustix::fs::{Advice, FlockOperation, fadvise, fdatasync, flock};
 use rustix::io::Errno;
 
 pub use block::{Block, Counts};
@@ -140,24 +141,44 @@ impl Disk {
         end.map(|end| first..end).ok_or(Failure::Wrong)
     }
 
-    /// As many sectors as there is room for.
-    fn read(&self, first: u64, to: &mut Pieces<'_>) -> Result<(), Failure> {
+    /// Where sectors are: in files, from their offsets on, so many bytes.
+    fn places(&self, sectors: Range<u64>) -> impl Iterator<Item = (&File, u64, u64)> {
+        let overlay = self.overlay.as_ref();
+        let runs = overlay.map(|overlay| overlay.runs(sectors.clone()));
+        let all = overlay.is_none().then_some((sectors, false));
+        runs.into_iter().flatten().chain(all).map(move |(run, is_modified)| {
+            let bytes = (run.end - run.start) * SECTOR_BYTES;
+            match overlay {
+                Some(overlay) if is_modified => (overlay.file(), overlay.offset(run.start), bytes),
+                _ => (&self.base, run.start * SECTOR_BYTES, bytes),
+            }
+        })
+    }
+
+    /// As many sectors as there is room for. If they are not in memory, that may be said before they are waited for.
+    fn read(
+        &self,
+        first: u64,
+        to: &mut Pieces<'_>,
+        before_waiting: Option<&dyn Fn()>,
+    ) -> Result<(), Failure> {
         let bytes = to.bytes();
         if !bytes.is_multiple_of(SECTOR_BYTES) {
             return Err(Failure::Wrong);
         }
-        let sectors = self.check(first, bytes / SECTOR_BYTES)?;
-        let Some(overlay) = &self.overlay else {
-            return Ok(to.read(&self.base, first * SECTOR_BYTES, bytes)?);
-        };
-        for (run, is_modified) in overlay.runs(sectors) {
-            if is_modified {
-                overlay.read(&run, to)?;
-            } else {
-                to.read(&self.base, run.start * SECTOR_BYTES, (run.end - run.start) * SECTOR_BYTES)?;
-            }
+        for (file, offset, bytes) in self.places(self.check(first, bytes / SECTOR_BYTES)?) {
+            to.read(file, offset, bytes, before_waiting)?;
         }
         Ok(())
+    }
+
+    /// So many bytes will be read: they may come into memory meanwhile.
+    fn will_read(&self, first: u64, bytes: u64) {
+        let Ok(sectors) = self.check(first, bytes / SECTOR_BYTES) else { return };
+        for (file, offset, bytes) in self.places(sectors) {
+            // It is of no consequence if this is not to be had.
+            let _ = fadvise(file, offset, NonZeroU64::new(bytes), Advice::WillNeed);
+        }
     }
 
     fn write(&mut self, first: u64, from: &mut Pieces<'_>) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! A disk as a virtio device: requests of a guest's driver, one after the other.
 #![expect(clippy::cast_possible_truncation, reason = "constants that are small")]
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -85,8 +86,8 @@ impl Block {
         Offer { features, rings: RINGS, ring_size: RING_SIZE, configuration, keepsake }
     }
 
-    /// Does what is asked, and says how many bytes of the answer were written.
-    fn answer(&mut self, chain: &Chain, writes_through: bool) -> u32 {
+    /// Does what is asked, and says how many bytes of the answer were written. Others wait behind it.
+    fn answer(&mut self, chain: &Chain, waiting: &mut &[Chain], writes_through: bool) -> u32 {
         let mut request = match Request::of(chain) {
             Ok(request) => request,
             Err(status) => {
@@ -98,7 +99,7 @@ impl Block {
             }
         };
         let wanted = request.wanted.bytes();
-        let done = self.perform(&mut request, writes_through);
+        let done = self.perform(&mut request, waiting, writes_through);
         let (status, count) = match &done {
             Ok(()) => (VIRTIO_BLK_S_OK, &mut self.counts.served),
             Err(Failure::Unsupported) => (VIRTIO_BLK_S_UNSUPP, &mut self.counts.refused),
@@ -111,9 +112,31 @@ impl Block {
         u32::try_from(written + 1).unwrap_or(u32::MAX)
     }
 
-    fn perform(&mut self, request: &mut Request<'_>, writes_through: bool) -> Result<(), Failure> {
+    fn perform(
+        &mut self,
+        request: &mut Request<'_>,
+        waiting: &mut &[Chain],
+        writes_through: bool,
+    ) -> Result<(), Failure> {
         match request.kind {
-            VIRTIO_BLK_T_IN => self.disk.read(request.first, &mut request.wanted),
+            VIRTIO_BLK_T_IN if waiting.is_empty() => self.disk.read(request.first, &mut request.wanted, None),
+            VIRTIO_BLK_T_IN => {
+                // What the others want comes from the disk at the same time: one after the other, a disk would be slow.
+                let has_waited = Cell::new(false);
+                let fetch = || {
+                    has_waited.set(true);
+                    for request in waiting.iter().filter_map(|chain| Request::of(chain).ok()) {
+                        if request.kind == VIRTIO_BLK_T_IN {
+                            self.disk.will_read(request.first, request.wanted.bytes());
+                        }
+                    }
+                };
+                let read = self.disk.read(request.first, &mut request.wanted, Some(&fetch));
+                if has_waited.get() {
+                    *waiting = &[];
+                }
+                read
+            }
             VIRTIO_BLK_T_OUT => {
                 self.disk.write(request.first, &mut request.given)?;
                 if writes_through { self.disk.flush() } else { Ok(()) }
@@ -181,16 +204,15 @@ impl Device for Block {
         let Some(connection) = ports.get(port) else { return Turn::Done };
         let writes_through = connection.features() & 1 << VIRTIO_BLK_F_FLUSH == 0;
         let Some(ring) = ports.ring(port, ring) else { return Turn::Done };
-        for _ in 0..REQUESTS_A_TURN {
-            let Some(chain) = ring.take() else {
-                ring.notify();
-                return if ring.rearm() { Turn::Again } else { Turn::Done };
-            };
-            let written = self.answer(&chain, writes_through);
+        let chains: Vec<_> = std::iter::from_fn(|| ring.take()).take(REQUESTS_A_TURN).collect();
+        let mut waiting = &chains[..];
+        for chain in &chains {
+            waiting = waiting.get(1..).unwrap_or_default();
+            let written = self.answer(chain, &mut waiting, writes_through);
             ring.put(chain.head_index(), written);
         }
         ring.notify();
-        Turn::Again
+        if chains.len() == REQUESTS_A_TURN || ring.rearm() { Turn::Again } else { Turn::Done }
     }
 
     fn disconnected(&mut self, port: Port, why: Result<(), Fault>) {

@@ -272,9 +272,9 @@ impl Overlay {
         self.modified.runs(sectors)
     }
 
-    /// Reads sectors that are here.
-    pub(super) fn read(&self, sectors: &Range<u64>, to: &mut Pieces<'_>) -> io::Result<()> {
-        to.read(&self.file, self.shape.sector(sectors.start), (sectors.end - sectors.start) * SECTOR_BYTES)
+    /// Where in the file a sector lies that is here.
+    pub(super) fn offset(&self, sector: u64) -> u64 {
+        self.shape.sector(sector)
     }
 
     /// Writes sectors. They are here from now on.

@@ -1,6 +1,7 @@
 //! Guest memory in pieces, which files are read into and written from without a copy in between.
 #![expect(unsafe_code, reason = "the host's kernel reads and writes guest memory by its address")]
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -90,11 +91,25 @@ impl<'m> Pieces<'m> {
         }
     }
 
-    /// Reads so many bytes of a file from there on into the first pieces.
-    pub(super) fn read(&mut self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    /// Reads so many bytes of a file from there on into the first pieces. If they are not in memory, that is said before they are waited for.
+    pub(super) fn read(
+        &mut self,
+        file: &File,
+        offset: u64,
+        bytes: u64,
+        before_waiting: Option<&dyn Fn()>,
+    ) -> io::Result<()> {
+        let flags = Cell::new(if before_waiting.is_some() { libc::RWF_NOWAIT } else { 0 });
         self.transfer(offset, bytes, |pieces, count, offset| {
-            // SAFETY: the pieces lie within mappings of guest memory that live as long as `self`; what is written there while others look is the guest's affair.
-            unsafe { libc::preadv(file.as_raw_fd(), pieces, count, offset) }
+            loop {
+                // SAFETY: the pieces lie within mappings of guest memory that live as long as `self`; what is written there while others look is the guest's affair.
+                let read = unsafe { libc::preadv2(file.as_raw_fd(), pieces, count, offset, flags.get()) };
+                // A file system need not know the flag.
+                if read >= 0 || flags.replace(0) == 0 {
+                    return read;
+                }
+                before_waiting.into_iter().for_each(|say| say());
+            }
         })
     }
 
@@ -141,5 +156,23 @@ impl<'m> Pieces<'m> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_to_wait_says_so_and_reads_all_the_same() {
+        // Of these files nobody knows whether they are in memory.
+        let file = File::open("/proc/sys/kernel/random/boot_id").expect("a file");
+        let mut bytes = [0; 36];
+        let said = Cell::new(0);
+        let slices = vec![VolatileSlice::from(&mut bytes[..])];
+        let say = || said.set(said.get() + 1);
+        Pieces { slices, done: 0 }.read(&file, 0, 36, Some(&say)).expect("it is read");
+        assert_eq!(said.get(), 1);
+        assert_eq!(bytes[8], b'-');
     }
 }

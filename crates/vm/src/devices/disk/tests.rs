@@ -69,7 +69,7 @@ impl Place {
     /// What each sector is full of.
     fn values(&self, disk: &Disk) -> Vec<u8> {
         self.memory.write_slice(&vec![0xee; SECTORS * SECTOR], GuestAddress(0)).expect("memory");
-        disk.read(0, &mut self.pieces(SECTORS)).expect("it is read");
+        disk.read(0, &mut self.pieces(SECTORS), None).expect("it is read");
         let mut content = vec![0; SECTORS * SECTOR];
         self.memory.read_slice(&mut content, GuestAddress(0)).expect("memory");
         let one = |sector: &[u8; SECTOR]| {
@@ -236,7 +236,7 @@ fn whatever_an_overlay_is_it_is_refused_or_served() {
         match place.open_in(if fuzz.dice.below(2) == 0 { &now } else { &other }) {
             Ok(mut disk) => {
                 taken += 1;
-                disk.read(0, &mut place.pieces(SECTORS)).expect("all of it can be read");
+                disk.read(0, &mut place.pieces(SECTORS), None).expect("all of it can be read");
                 place.write(&mut disk, &(0..SECTORS), 7);
                 disk.flush().expect("a flush");
                 assert!(place.values(&disk).iter().all(|value| *value == 7));
