@@ -36,7 +36,13 @@ impl Device for Capitals {
         let mut seen = self.0.lock().expect("a lock");
         assert!(!seen.here.contains(&port), "a port is given once");
         seen.here.push(port);
-        Some(Offer { features: 0, rings: 2, ring_size: RING_SIZE, configuration: CONFIGURATION.to_vec() })
+        Some(Offer {
+            features: 0,
+            rings: 2,
+            ring_size: RING_SIZE,
+            configuration: CONFIGURATION.to_vec(),
+            keepsake: None,
+        })
     }
 
     fn serve(&mut self, ports: &mut Ports, port: Port, ring: usize) -> Turn {
@@ -66,10 +72,6 @@ impl Device for Capitals {
         }
         ring.notify();
         Turn::Again
-    }
-
-    fn ready(&mut self, _: &mut Ports, _: u32) -> Turn {
-        unreachable!("it watches nothing")
     }
 
     fn disconnected(&mut self, port: Port, why: Result<(), Fault>) {

@@ -8,7 +8,10 @@ mod connection;
 mod ring;
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -37,6 +40,18 @@ pub struct Offer {
     pub ring_size: u16,
     /// What the driver reads of the device's configuration.
     pub configuration: Vec<u8>,
+    /// What the engine keeps for the device.
+    pub keepsake: Option<Arc<Keepsake>>,
+}
+
+/// A file that an engine has as long as it has its guest, and gives back when it comes again ([`Device::kept`]): so what is in it outlives the device's process,
+/// and not the guest.
+#[derive(Debug)]
+pub struct Keepsake {
+    /// The file.
+    pub file: File,
+    /// Whole pages of it, in which the engine may write.
+    pub scratch: Range<u64>,
 }
 
 /// Whether a device has done what there was to do.
@@ -58,7 +73,14 @@ pub trait Device {
     fn serve(&mut self, ports: &mut Ports, port: Port, ring: usize) -> Turn;
 
     /// A descriptor of the device's own can be read ([`Backend::watch`]).
-    fn ready(&mut self, ports: &mut Ports, name: u32) -> Turn;
+    fn ready(&mut self, _ports: &mut Ports, _name: u32) -> Turn {
+        Turn::Done
+    }
+
+    /// The engine says that it has got this file from the device, before any ring starts. That may be a lie.
+    fn kept(&mut self, _port: Port, _file: File) -> io::Result<()> {
+        Ok(())
+    }
 
     /// A front-end has gone, or is sent away for what it said.
     fn disconnected(&mut self, port: Port, why: Result<(), Fault>);
@@ -150,7 +172,7 @@ impl<D: Device> Backend<D> {
     }
 
     /// Serves for ever.
-    pub fn run(&mut self) -> io::Result<()> {
+    pub fn run(&mut self) -> io::Result<Infallible> {
         loop {
             self.turn(None)?;
         }
@@ -231,7 +253,10 @@ impl<D: Device> Backend<D> {
         let Some(line) = self.ports.0.get_mut(port as usize).and_then(Option::as_mut) else {
             return Turn::Done;
         };
-        let heard = line.hear();
+        let mut heard = line.hear();
+        if let Some(file) = line.connection.take_kept() {
+            heard = heard.and_then(|turn| self.device.kept(port, file).map(|()| turn).map_err(Fault::Kept));
+        }
         for ring in line.connection.take_news() {
             self.line_up(Token::Ring(port, ring));
         }

@@ -64,7 +64,7 @@ impl Device for Switch {
         self.here.insert(port, front_end);
         self.at.insert(front_end, port);
         let features = SENDERS | RECEIVERS | 1 << VIRTIO_NET_F_MRG_RXBUF;
-        Some(Offer { features, rings: 2, ring_size: RING_SIZE, configuration: Vec::new() })
+        Some(Offer { features, rings: 2, ring_size: RING_SIZE, configuration: Vec::new(), keepsake: None })
     }
 
     fn serve(&mut self, ports: &mut Ports, front_end: Port, ring: usize) -> Turn {

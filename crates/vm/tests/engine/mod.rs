@@ -2,6 +2,7 @@
 
 #![expect(dead_code, reason = "not every test says all that an engine can say")]
 
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,10 @@ use std::time::{Duration, Instant};
 
 use comb_vm::devices::backend::{Backend, Device, Memory};
 use rustix::fs::{MemfdFlags, SealFlags};
-use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
+    VhostUserVirtioFeatures,
+};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
@@ -87,7 +91,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < LONGEST, "{what}: not after {LONGEST:?}");
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::yield_now();
     }
 }
 
@@ -126,6 +130,7 @@ pub(crate) struct Engine {
     pub(crate) memory: GuestMemoryMmap<()>,
     rings: Vec<DriverRing>,
     without: u64,
+    kept: Option<(VhostUserInflight, File)>,
 }
 
 impl Engine {
@@ -144,7 +149,8 @@ impl Engine {
             DriverRing { kick, call, told, next_descriptor: 0, available: 0, used: 0 }
         });
         let memory = memory(memory_bytes, true);
-        let mut engine = Self { front: front(socket), memory, rings: rings.collect(), without };
+        let rings = rings.collect();
+        let mut engine = Self { front: front(socket), memory, rings, without, kept: None };
         engine.introduce();
         engine
     }
@@ -164,13 +170,16 @@ impl Engine {
         self.front.set_owner().expect("an owner");
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0 {
             let offered = self.front.get_protocol_features().expect("protocol features");
-            let used = offered
-                & (VhostUserProtocolFeatures::CONFIG
-                    | VhostUserProtocolFeatures::MQ
-                    | VhostUserProtocolFeatures::REPLY_ACK);
-            self.front.set_protocol_features(used).expect("protocol features");
+            self.front.set_protocol_features(offered).expect("protocol features");
+            if offered.contains(VhostUserProtocolFeatures::INFLIGHT_SHMFD) {
+                let asked = VhostUserInflight { num_queues: 1, queue_size: RING_SIZE, ..Default::default() };
+                let front = &mut self.front;
+                let kept =
+                    self.kept.get_or_insert_with(|| front.get_inflight_fd(&asked).expect("a keepsake"));
+                front.set_inflight_fd(&kept.0, kept.1.as_raw_fd()).expect("it is what it was");
+            }
         }
-        self.front.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
+        self.front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         self.front.set_features(features & !self.without).expect("features");
         self.front.set_mem_table(&regions(&self.memory)).expect("memory");
     }
@@ -303,15 +312,45 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// How many chains have come back that were not taken yet.
+    pub(crate) fn done(&self, ring: usize) -> u16 {
+        self.word(ring, 0x8002).wrapping_sub(self.rings[ring].used)
+    }
+
+    /// Kicks, and takes what comes back.
+    pub(crate) fn wait_after_kick(&mut self, ring: usize) -> (u16, u32) {
+        self.kick(ring);
+        self.wait(ring)
+    }
+
+    /// Says that it has kept this file for the device.
+    pub(crate) fn keep(&mut self, file: &File) {
+        let kept =
+            VhostUserInflight { mmap_size: 4096, num_queues: 1, queue_size: RING_SIZE, ..Default::default() };
+        // It may be gone by the time when it would be answered.
+        let _ = self.front.set_inflight_fd(&kept, file.as_raw_fd());
+    }
+
+    /// Waits until the device does not answer any more.
+    pub(crate) fn wait_until_gone(&mut self) {
+        wait_until("the device sends it away", || self.front.get_features().is_err());
+    }
+}
+
+/// Comes to a device. As an engine does, it comes again if it is turned away: a process that is being started has all that this one has open, for a moment, so that
+/// the engine before may seem to be there still.
 fn front(socket: &Path) -> Frontend {
-    let mut stream = None;
-    wait_until("the socket is there", || {
-        stream = UnixStream::connect(socket).ok();
-        stream.is_some()
+    let mut front = None;
+    wait_until("a device is there", || {
+        front = UnixStream::connect(socket).ok().and_then(|stream| {
+            stream.set_read_timeout(Some(LONGEST)).expect("a timeout");
+            let front = Frontend::from_stream(stream, 16);
+            front.get_features().is_ok().then_some(front)
+        });
+        front.is_some()
     });
-    let stream = stream.expect("it is there");
-    stream.set_read_timeout(Some(LONGEST)).expect("a timeout");
-    Frontend::from_stream(stream, 16)
+    front.expect("it is there")
 }
 
 /// How an engine tells of memory.

@@ -45,6 +45,9 @@ pub enum Fault {
     /// It asks, and does not take the answers.
     #[error("the engine does not read what it is answered")]
     Deaf,
+    /// What it says that it has kept for the device is nothing that the device knows.
+    #[error("what the engine has kept: {0}")]
+    Kept(#[source] io::Error),
     /// Its socket fails.
     #[error("the engine's socket: {0}")]
     Socket(#[from] io::Error),
@@ -73,6 +76,7 @@ pub struct Connection {
     mappings: Vec<Mapping>,
     pub(super) rings: Vec<Ring>,
     started: Vec<u16>,
+    kept: Option<File>,
 }
 
 impl Connection {
@@ -86,6 +90,7 @@ impl Connection {
             mappings: Vec::new(),
             rings: Vec::new(),
             started: Vec::new(),
+            kept: None,
         }
     }
 
@@ -97,6 +102,11 @@ impl Connection {
     /// The rings that have started since this was asked last.
     pub(super) fn take_news(&mut self) -> impl Iterator<Item = u16> + use<> {
         mem::take(&mut self.started).into_iter()
+    }
+
+    /// What the engine has kept, if it has said so since this was asked last.
+    pub(super) fn take_kept(&mut self) -> Option<File> {
+        self.kept.take()
     }
 
     fn offered(&self) -> u64 {
@@ -276,6 +286,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     fn get_protocol_features(&mut self) -> Answer<VhostUserProtocolFeatures> {
         let mut features = VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
         features.set(VhostUserProtocolFeatures::CONFIG, !self.offer.configuration.is_empty());
+        features.set(VhostUserProtocolFeatures::INFLIGHT_SHMFD, self.offer.keepsake.is_some());
         Ok(features)
     }
 
@@ -314,12 +325,17 @@ impl VhostUserBackendReqHandlerMut for Connection {
         unknown()
     }
 
-    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Answer<(VhostUserInflight, File)> {
-        unknown()
+    /// The protocol has this for requests that are on their way. Here there are none, for rings are served in order; so the engine keeps something else.
+    fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Answer<(VhostUserInflight, File)> {
+        let Some(keepsake) = &self.offer.keepsake else { return unknown() };
+        let file = keepsake.file.try_clone().map_err(refused)?;
+        let (mmap_offset, end) = (keepsake.scratch.start, keepsake.scratch.end);
+        Ok((VhostUserInflight { mmap_size: end - mmap_offset, mmap_offset, ..*asked }, file))
     }
 
-    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Answer<()> {
-        unknown()
+    fn set_inflight_fd(&mut self, _: &VhostUserInflight, file: File) -> Answer<()> {
+        self.kept = Some(file);
+        Ok(())
     }
 
     fn get_max_mem_slots(&mut self) -> Answer<u64> {
