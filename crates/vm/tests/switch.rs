@@ -13,7 +13,7 @@ use std::time::Duration;
 use comb_types::fuzz::Fuzz;
 use comb_vm::devices::switch::frames::MOST_DESCRIPTORS;
 use comb_vm::devices::switch::gateway::Outside;
-use comb_vm::devices::switch::offloads::RECEIVERS;
+use comb_vm::devices::switch::offloads::{HEAD, RECEIVERS, SENDERS, Undone};
 use engine::{Place, wait_until};
 use guest::{RECEIVING, SENDING, SOURCE, Subnet, address, frame, large};
 use vm_memory::Bytes;
@@ -372,6 +372,38 @@ fn whatever_a_guest_writes_into_its_rings_all_frames_of_others_arrive() {
         assert!(subnet.counter(2, "malformed") > 0 && subnet.counter(2, "damaged") > 0);
     });
     assert_eq!(subnet.counter(2, "sent_away"), 0);
+}
+
+#[test]
+fn whatever_is_said_of_a_frame_what_its_receiver_hears_fits_it() {
+    let subnet = Subnet::new("said", 2);
+    let [mut a, mut b] = [0, 1].map(|port| subnet.guest(port));
+    let mut fuzz = Fuzz::start("whatever_is_said_of_a_frame_what_its_receiver_hears_fits_it", 2);
+    let (mut sent, mut received) = (0, 0);
+    while fuzz.goes_on() {
+        let (header, mut said) = large(address(1), address(0), [60, 200, 1449, 5000][fuzz.dice.index(4)]);
+        let mut header = header.to_vec();
+        if fuzz.dice.below(2) == 0 {
+            fuzz.mutate(&mut header);
+            header.resize(12, 0);
+        } else {
+            let mut after = said.split_off(12);
+            after.truncate(80);
+            fuzz.mutate(&mut after);
+            said.extend(after);
+        }
+        a.send_with(&header.try_into().expect("a header"), &said);
+        a.wait_until_sent();
+        sent += 1;
+        if let Some((header, frame)) = b.try_receive() {
+            assert!(frame == said);
+            let undone = Undone::check(&header, SENDERS, &frame[..frame.len().min(HEAD)], frame.len());
+            assert!(undone.is_ok_and(|undone| undone.header(u16::from_le_bytes([header[10], header[11]])) == header));
+            received += 1;
+        }
+    }
+    assert_eq!(subnet.counter(0, "malformed"), sent - received);
+    assert_eq!(subnet.counter(1, "received"), received);
 }
 
 #[test]

@@ -113,6 +113,7 @@ impl AsFd for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comb_types::fuzz::Fuzz;
 
     fn pair() -> (Stream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
@@ -135,6 +136,36 @@ mod tests {
         drop(theirs);
         assert_eq!(stream.receive(), None);
         assert!(!stream.is_open());
+    }
+
+    #[test]
+    fn whatever_comes_frames_are_as_long_as_is_said() {
+        let mut fuzz = Fuzz::start("whatever_comes_frames_are_as_long_as_is_said", 1);
+        while fuzz.goes_on() {
+            let (mut stream, mut theirs) = pair();
+            let mut bytes = Vec::new();
+            for _ in 0..1 + fuzz.dice.below(8) {
+                let most = [100, 100, 100, 10_000][fuzz.dice.index(4)];
+                let length = fuzz.dice.below(most);
+                bytes.extend(length.to_be_bytes());
+                bytes.resize(bytes.len() + length as usize, fuzz.dice.roll().to_le_bytes()[0]);
+            }
+            fuzz.mutate(&mut bytes);
+            theirs.write_all(&bytes).expect("room");
+            drop(theirs);
+            let mut rest = &bytes[..];
+            while let Some(frame) = stream.receive() {
+                let (length, after) = rest.split_first_chunk::<PREFIX>().expect("a length");
+                let length = u32::from_be_bytes(*length) as usize;
+                assert_eq!(frame, &after[..length]);
+                rest = &after[length..];
+            }
+            assert!(!stream.is_open());
+            if let Some((length, after)) = rest.split_first_chunk::<PREFIX>() {
+                let length = u32::from_be_bytes(*length) as usize;
+                assert!(length > after.len() || length > LONGEST_FRAME);
+            }
+        }
     }
 
     #[test]
