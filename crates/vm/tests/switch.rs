@@ -440,6 +440,25 @@ fn frames_of_others_arrive_while_one_floods() {
 }
 
 #[test]
+fn who_calls_everybody_all_the_time_is_not_always_heard() {
+    let subnet = Subnet::new("storm", 2);
+    let [mut a, mut b] = [0, 1].map(|port| subnet.guest(port));
+    let (mut sent, mut received) = (0, 0);
+    while subnet.counter(0, "excess") < 100 {
+        for _ in 0..50 {
+            a.send(&frame(EVERYBODY, address(0), b"storm"));
+        }
+        a.wait_until_sent();
+        sent += 50;
+        received += std::iter::from_fn(|| b.try_receive()).count() as u64;
+    }
+    assert!(received > 1000);
+    assert_eq!(subnet.counter(0, "excess"), sent - received);
+    a.send(&frame(address(1), address(0), b"for one"));
+    assert_eq!(b.receive().1, frame(address(1), address(0), b"for one"));
+}
+
+#[test]
 fn what_a_guest_changes_after_it_was_checked_is_not_passed_on() {
     let subnet = Subnet::new("changed", 2);
     let [mut a, mut b] = [0, 1].map(|port| subnet.guest(port));

@@ -88,12 +88,20 @@ pub trait Device {
 
 /// The front-ends that are here.
 #[derive(Default)]
-pub struct Ports(Vec<Option<Line>>);
+pub struct Ports {
+    lines: Vec<Option<Line>>,
+    waiting: usize,
+}
 
 impl Ports {
     /// What is known of a front-end.
     pub fn get(&mut self, port: Port) -> Option<&mut Connection> {
-        Some(&mut self.0.get_mut(port as usize)?.as_mut()?.connection)
+        Some(&mut self.lines.get_mut(port as usize)?.as_mut()?.connection)
+    }
+
+    /// Whether anybody waits for a turn besides who has it.
+    pub fn others_wait(&self) -> bool {
+        self.waiting > 0
     }
 
     /// A ring of a front-end.
@@ -197,6 +205,7 @@ impl<D: Device> Backend<D> {
         self.again.make_contiguous().sort_by_key(|token| matches!(token, Token::Socket(_)));
         for _ in 0..self.again.len() {
             if let Some(token) = self.again.pop_front() {
+                self.ports.waiting = self.again.len();
                 self.serve(token);
             }
         }
@@ -232,7 +241,7 @@ impl<D: Device> Backend<D> {
 
     fn accept(&mut self, socket: usize) {
         while let Ok((stream, _)) = self.sockets[socket].accept() {
-            let free = self.ports.0.iter().position(Option::is_none).unwrap_or(self.ports.0.len());
+            let free = self.ports.lines.iter().position(Option::is_none).unwrap_or(self.ports.lines.len());
             let Ok(port) = Port::try_from(free) else { return };
             let Some(offer) = self.device.connected(port, socket) else { continue };
             let line = Line::new(stream, Connection::new(port, &self.epoll, offer)).and_then(|line| {
@@ -241,8 +250,8 @@ impl<D: Device> Backend<D> {
                 Ok(line)
             });
             match line {
-                Ok(line) if free == self.ports.0.len() => self.ports.0.push(Some(line)),
-                Ok(line) => self.ports.0[free] = Some(line),
+                Ok(line) if free == self.ports.lines.len() => self.ports.lines.push(Some(line)),
+                Ok(line) => self.ports.lines[free] = Some(line),
                 Err(error) => self.device.disconnected(port, Err(error.into())),
             }
         }
@@ -250,7 +259,7 @@ impl<D: Device> Backend<D> {
 
     /// Takes what a front-end says.
     fn hear(&mut self, port: Port) -> Turn {
-        let Some(line) = self.ports.0.get_mut(port as usize).and_then(Option::as_mut) else {
+        let Some(line) = self.ports.lines.get_mut(port as usize).and_then(Option::as_mut) else {
             return Turn::Done;
         };
         let mut heard = line.hear();
@@ -269,7 +278,7 @@ impl<D: Device> Backend<D> {
     }
 
     fn part(&mut self, port: Port, why: Result<(), Fault>) {
-        self.ports.0[port as usize] = None;
+        self.ports.lines[port as usize] = None;
         self.device.disconnected(port, why);
     }
 }

@@ -16,6 +16,7 @@ pub mod subnet;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
@@ -37,8 +38,8 @@ const GATEWAY: u32 = 0;
 const CONTROL: u32 = 1;
 
 /// All ports, who is there, and the way to the outside.
-#[derive(Default)]
 struct Switch {
+    began: Instant,
     subnet: Subnet,
     /// The port of each socket.
     sockets: Vec<PortId>,
@@ -101,9 +102,24 @@ impl Device for Switch {
 }
 
 impl Switch {
+    /// Without ports, and without a gateway.
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            subnet: Subnet::default(),
+            sockets: Vec::new(),
+            here: HashMap::new(),
+            at: HashMap::new(),
+            gateway: None,
+            is_asked: false,
+            have_news: Vec::new(),
+            whole: Vec::new(),
+        }
+    }
+
     fn serve_sender(&mut self, ports: &mut Ports, port: PortId, front_end: Port, memory: &Memory) -> Turn {
         let Some(features) = ports.get(front_end).map(|sender| sender.features()) else { return Turn::Done };
-        self.subnet.begin_turn(port);
+        self.subnet.begin_turn(port, ports.others_wait());
         let mut turn = Turn::Again;
         while self.subnet.has_turn(port) {
             let Some(ring) = ports.ring(front_end, SENDING) else { return Turn::Done };
@@ -125,7 +141,7 @@ impl Switch {
     }
 
     fn serve_gateway(&mut self, ports: &mut Ports, port: PortId, gateway: &mut Gateway) -> Turn {
-        self.subnet.begin_turn(port);
+        self.subnet.begin_turn(port, ports.others_wait());
         while self.subnet.has_turn(port) {
             let Some((header, bytes)) = gateway.receive() else { return Turn::Done };
             self.pass_on(ports, port, SENDERS, Frame::whole(header, bytes));
@@ -166,11 +182,15 @@ impl Switch {
             (Ok(way), Ok(undone)) => (way, undone),
             (Err(refused), _) | (_, Err(refused)) => return self.refuse(from, refused),
         };
+        self.subnet.charge(from, FRAME_COST);
+        if way == Way::All && !self.subnet.may_reach_all(from, self.began.elapsed()) {
+            self.subnet.counters(from).excess += 1;
+            return;
+        }
         let counters = self.subnet.counters(from);
         counters.sent += 1;
         counters.sent_bytes += length as u64;
         counters.unknown += u64::from(way == Way::Nowhere);
-        self.subnet.charge(from, FRAME_COST);
         let receivers = match way {
             Way::One(to) => to..to + 1,
             Way::All => 0..self.subnet.ports().len(),

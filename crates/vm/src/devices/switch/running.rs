@@ -59,7 +59,7 @@ impl Running {
         let path = directory.join("control");
         let of = |error| SwitchError::Io(path.clone(), error);
         std::fs::create_dir_all(directory).map_err(|error| SwitchError::Io(directory.to_owned(), error))?;
-        let mut backend = Backend::new(Switch::default()).map_err(of)?;
+        let mut backend = Backend::new(Switch::new()).map_err(of)?;
         let socket = socket_at(&path).map_err(of)?;
         backend.watch(&socket, CONTROL).map_err(of)?;
         Ok(Self { backend, control: Control::new(socket), directory: directory.to_owned() })

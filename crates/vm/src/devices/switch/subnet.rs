@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -19,6 +20,11 @@ pub const FRAME_COST: i64 = 2048;
 pub const DESCRIPTOR_COST: i64 = 128;
 /// Who sends what is refused is passed over for so long as others have something to send: they keep all but a thirtieth of the switch.
 pub const REFUSAL_COST: i64 = 31 * TURN;
+
+/// What goes to everybody takes everybody's time: a port may send so many such frames one after the other, and a thousand a second then. To find each other, guests
+/// need a few.
+const BETWEEN_GROUP_FRAMES: Duration = Duration::from_millis(1);
+const MOST_AHEAD: Duration = Duration::from_secs(1);
 
 /// A link-level address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -86,6 +92,8 @@ pub struct Counters {
     pub forged: u64,
     /// Frames of its that were refused, as they are none: too short, too long, or with a header that does not fit them.
     pub malformed: u64,
+    /// Frames of its that were for everybody, and too many.
+    pub excess: u64,
     /// Frames of its for which there is nobody.
     pub unknown: u64,
     /// Frames for it that were lost, as it had no buffers, or none in time.
@@ -106,6 +114,8 @@ pub struct Port {
     /// What became of its frames.
     pub counters: Counters,
     credit: i64,
+    /// As if its frames for everybody had come one by one, the next comes then.
+    paid_until: Duration,
 }
 
 /// Where a frame goes.
@@ -177,7 +187,13 @@ impl Subnet {
             None => self.gateway = Some(id),
         }
         let name = name.to_owned();
-        self.ports.push(Port { name, address, counters: Counters::default(), credit: 0 });
+        self.ports.push(Port {
+            name,
+            address,
+            counters: Counters::default(),
+            credit: 0,
+            paid_until: Duration::ZERO,
+        });
         Ok(id)
     }
 
@@ -222,10 +238,21 @@ impl Subnet {
         })
     }
 
-    /// It is this port's turn. What it used up beyond its last turn is taken off; what it left of it is not added.
-    pub fn begin_turn(&mut self, port: PortId) {
+    /// It is this port's turn. What it used up beyond its last turn is taken off, if others wait; what it left of it is not added.
+    pub fn begin_turn(&mut self, port: PortId, others_wait: bool) {
         let credit = &mut self.ports[port].credit;
-        *credit = (*credit + TURN).min(TURN);
+        *credit = if others_wait { (*credit + TURN).min(TURN) } else { TURN };
+    }
+
+    /// Whether this port may send a frame to everybody now, which is so long after the switch began; if so, it has.
+    pub fn may_reach_all(&mut self, port: PortId, now: Duration) -> bool {
+        let paid_until = &mut self.ports[port].paid_until;
+        let from = now.max(*paid_until);
+        let may = from - now <= MOST_AHEAD;
+        if may {
+            *paid_until = from + BETWEEN_GROUP_FRAMES;
+        }
+        may
     }
 
     /// Whether its turn goes on.
@@ -340,7 +367,7 @@ mod tests {
         let mut served = [0; 2];
         for _ in 0..3200 {
             for (port, cost) in [(0, FRAME_COST + REFUSAL_COST), (1, TURN)] {
-                subnet.begin_turn(port);
+                subnet.begin_turn(port, true);
                 while subnet.has_turn(port) {
                     subnet.charge(port, cost);
                     served[port] += 1;
@@ -349,6 +376,30 @@ mod tests {
         }
         assert!(served[0] <= 3200 / 30, "{served:?}");
         assert_eq!(served[1], 3200);
+    }
+
+    #[test]
+    fn who_is_alone_owes_nobody() {
+        let mut subnet = subnet(2, false);
+        subnet.begin_turn(0, true);
+        subnet.charge(0, REFUSAL_COST);
+        subnet.begin_turn(0, true);
+        assert!(!subnet.has_turn(0));
+        subnet.begin_turn(0, false);
+        assert!(subnet.has_turn(0));
+    }
+
+    #[test]
+    fn a_port_reaches_all_often_for_a_moment_and_a_thousand_times_a_second() {
+        let mut subnet = subnet(2, false);
+        let mut count = |port, from, seconds: u64| {
+            let times = (0..seconds * 10_000).map(|tenth| Duration::from_micros(tenth * 100) + from);
+            times.filter(|now| subnet.may_reach_all(port, *now)).count()
+        };
+        assert_eq!(count(0, Duration::ZERO, 10), 11_000);
+        assert_eq!(count(0, Duration::from_secs(10), 1), 1000);
+        assert_eq!(count(1, Duration::from_secs(10), 1), 2000);
+        assert_eq!(count(0, Duration::from_secs(20), 1), 2000);
     }
 
     proptest! {
@@ -382,7 +433,7 @@ mod tests {
             let mut served = vec![0; costs.len()];
             for _ in 0..rounds {
                 for (port, &cost) in costs.iter().enumerate() {
-                    subnet.begin_turn(port);
+                    subnet.begin_turn(port, true);
                     while subnet.has_turn(port) {
                         subnet.charge(port, cost);
                         served[port] += cost;
