@@ -8,11 +8,13 @@ mod engine;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use comb_types::fuzz::Fuzz;
 use comb_vm::devices::backend::{Device, Fault, Offer, Port, Ports, Turn};
 use engine::{BUFFERS, Engine, Piece, Place, RING_SIZE, Served, memory, regions, wait_until};
-use std::sync::{Arc, Mutex};
+
 use vhost::VhostBackend;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vm_memory::{Bytes, GuestAddress};
@@ -159,6 +161,21 @@ fn a_ring_stops_and_goes_on_where_it_stood() {
     assert_eq!(ask(&mut engine, 1, "four"), "FOUR");
 }
 
+/// A driver that was not told of a chain by a device that died then waited for ever.
+#[test]
+fn a_driver_hears_of_what_it_may_have_missed() {
+    let place = Place::new("missed");
+    let socket = place.path("socket");
+    let _served = Served::new(Capitals::default(), std::slice::from_ref(&socket));
+    let mut engine = Engine::connect(&socket, MEMORY, 2);
+    put(&mut engine, 0, "before");
+    engine.start_unheard(0, 0);
+    wait_until("it is served", || engine.done(0) == 1);
+    engine.hear(0);
+    engine.wait_for_call(0);
+    assert_eq!(answer(&mut engine, 0), "BEFORE");
+}
+
 #[test]
 fn memory_that_can_be_taken_away_is_refused() {
     let place = Place::new("sealed");
@@ -234,6 +251,7 @@ fn one_that_does_not_listen_is_sent_away() {
     let mut engine = Engine::connect(&socket, MEMORY, 2);
     engine.start(0, 0);
     let mut deaf = UnixStream::connect(&socket).expect("it is there");
+    deaf.set_write_timeout(Some(Duration::from_secs(60))).expect("a timeout");
     let message = [1_u32, 1, 0].map(u32::to_ne_bytes);
     while deaf.write_all(message.as_flattened()).is_ok() {}
     assert_eq!(ask(&mut engine, 0, "meanwhile"), "MEANWHILE");

@@ -186,12 +186,22 @@ impl Engine {
 
     /// Has a ring run, from where it stands.
     pub(crate) fn start(&mut self, ring: usize, base: u16) {
+        self.start_unheard(ring, base);
+        self.hear(ring);
+        self.front.set_vring_enable(ring, true).expect("enabled");
+    }
+
+    /// Has a ring run, and is not told of what becomes of it.
+    pub(crate) fn start_unheard(&mut self, ring: usize, base: u16) {
         self.front.set_vring_num(ring, RING_SIZE).expect("a size");
         self.front.set_vring_base(ring, base).expect("a base");
         self.front.set_vring_addr(ring, &self.addresses(ring)).expect("addresses");
-        self.front.set_vring_call(ring, &self.rings[ring].call).expect("a call");
         self.front.set_vring_kick(ring, &self.rings[ring].kick).expect("a kick");
-        self.front.set_vring_enable(ring, true).expect("enabled");
+    }
+
+    /// Is told from now on.
+    pub(crate) fn hear(&mut self, ring: usize) {
+        self.front.set_vring_call(ring, &self.rings[ring].call).expect("a call");
     }
 
     /// Has a ring stop, and says where.
@@ -303,16 +313,21 @@ impl Engine {
             if let Some(taken) = self.take(ring) {
                 return taken;
             }
-            let (told, call) = (&self.rings[ring].told, &self.rings[ring].call);
-            let longest = LONGEST.as_millis().try_into().expect("a number");
-            let count = told.wait(longest, &mut [EpollEvent::default()]).expect("events");
-            assert!(count == 1, "the device does not tell of a chain");
-            let _ = call.read();
+            self.wait_for_call(ring);
         }
     }
 }
 
 impl Engine {
+    /// Waits until the device tells of something.
+    pub(crate) fn wait_for_call(&mut self, ring: usize) {
+        let (told, call) = (&self.rings[ring].told, &self.rings[ring].call);
+        let longest = LONGEST.as_millis().try_into().expect("a number");
+        let count = told.wait(longest, &mut [EpollEvent::default()]).expect("events");
+        assert!(count == 1, "the device does not tell of a chain");
+        let _ = call.read();
+    }
+
     /// How many chains have come back that were not taken yet.
     pub(crate) fn done(&self, ring: usize) -> u16 {
         self.word(ring, 0x8002).wrapping_sub(self.rings[ring].used)

@@ -190,6 +190,10 @@ fn a_damaged_overlay_is_refused() {
         );
         file.write_all_at(&[good[at]], at as u64).expect("a byte");
     }
+    let [first, second] = [8192, 8704].map(|at| &good[at..at + 512]);
+    file.write_all_at(&[second, first].concat(), 8192).expect("two leaves");
+    assert!(matches!(place.open(), Err(OpenError::Damaged(..))), "each leaf is where the other was");
+    file.write_all_at(&[first, second].concat(), 8192).expect("two leaves");
     // Who keeps it may write there.
     file.write_all_at(&[0xff; 4096], SCRATCH.start).expect("a page");
     drop(place.open().expect("it is as it was"));
@@ -254,6 +258,18 @@ fn whatever_an_overlay_is_it_is_refused_or_served() {
             bytes[508..].copy_from_slice(&checksum.to_le_bytes());
         }
     }
+}
+
+#[test]
+fn after_a_flush_that_failed_none_says_that_all_is_well() {
+    let place = Place::new("failed");
+    let mut disk = Disk::open(&place.directory.join("base"), &Writes::Exclusive).expect("a disk");
+    disk.flush().expect("a flush");
+    let never_flushed = File::open("/proc/version").expect("a file");
+    let base = std::mem::replace(&mut disk.base, never_flushed);
+    disk.flush().expect_err("it can not be flushed");
+    disk.base = base;
+    disk.flush().expect_err("what was lost meanwhile?");
 }
 
 #[test]
