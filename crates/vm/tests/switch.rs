@@ -26,7 +26,7 @@ const EVENT_IDX: u64 = 1 << 29;
 fn a_frame_goes_to_whom_it_is_for_and_to_everybody_if_it_is_for_everybody() {
     let subnet = Subnet::new("ways", 3);
     let [mut a, mut b, mut c] = [0, 1, 2].map(|port| subnet.guest(port));
-    for round in 0..300_u32 {
+    for round in 0..200_u32 {
         let bytes = round.to_le_bytes().repeat(10);
         a.send(&frame(address(1), address(0), &bytes));
         a.send(&frame(EVERYBODY, address(0), &bytes));
@@ -37,10 +37,10 @@ fn a_frame_goes_to_whom_it_is_for_and_to_everybody_if_it_is_for_everybody() {
         assert_eq!(a.receive().1, frame(address(0), address(2), &bytes));
     }
     let length = frame(EVERYBODY, address(0), &[0; 40]).len() as u64;
-    assert_eq!(subnet.counter(0, "sent"), 600);
-    assert_eq!(subnet.counter(0, "sent_bytes"), 600 * length);
-    assert_eq!(subnet.counter(1, "received"), 600);
-    assert_eq!(subnet.counter(2, "received_bytes"), 300 * length);
+    assert_eq!(subnet.counter(0, "sent"), 400);
+    assert_eq!(subnet.counter(0, "sent_bytes"), 400 * length);
+    assert_eq!(subnet.counter(1, "received"), 400);
+    assert_eq!(subnet.counter(2, "received_bytes"), 200 * length);
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn who_calls_everybody_all_the_time_is_not_always_heard() {
         sent += 50;
         received += std::iter::from_fn(|| b.try_receive()).count() as u64;
     }
-    assert!(received > 1000);
+    assert!(received > 250);
     assert_eq!(subnet.counter(0, "excess"), sent - received);
     a.send(&frame(address(1), address(0), b"for one"));
     assert_eq!(b.receive().1, frame(address(1), address(0), b"for one"));
