@@ -25,7 +25,7 @@ use super::backend::{Chain, Device, Fault, Memory, Offer, Port, Ports, Ring, Tur
 use frames::Frame;
 use gateway::Gateway;
 use offloads::{Features, HEADER, RECEIVERS, SENDERS, Undone};
-use subnet::{DESCRIPTOR_COST, FRAME_COST, PortId, REFUSAL_COST, Refused, Subnet, Way};
+use subnet::{DESCRIPTOR_COST, FRAME_COST, PortId, Subnet, Way};
 
 /// The ring with buffers for what comes, and the one with what is sent.
 const RECEIVING: usize = 0;
@@ -161,17 +161,8 @@ impl Switch {
         self.subnet.charge(port, descriptors as i64 * DESCRIPTOR_COST);
         match frame {
             Ok(frame) => self.pass_on(ports, port, features, frame),
-            Err(refused) => self.refuse(port, refused),
+            Err(refused) => self.subnet.refuse(port, refused),
         }
-    }
-
-    fn refuse(&mut self, port: PortId, why: Refused) {
-        let counters = self.subnet.counters(port);
-        *match why {
-            Refused::Forged => &mut counters.forged,
-            Refused::Malformed => &mut counters.malformed,
-        } += 1;
-        self.subnet.charge(port, REFUSAL_COST);
     }
 
     /// Passes a frame on that came in at this port, from a sender with these features.
@@ -180,7 +171,7 @@ impl Switch {
         let undone = Undone::check(&frame.header, features, frame.head(), length);
         let (way, undone) = match (self.subnet.way(from, frame.head(), length), undone) {
             (Ok(way), Ok(undone)) => (way, undone),
-            (Err(refused), _) | (_, Err(refused)) => return self.refuse(from, refused),
+            (Err(refused), _) | (_, Err(refused)) => return self.subnet.refuse(from, refused),
         };
         self.subnet.charge(from, FRAME_COST);
         if way == Way::All && !self.subnet.may_reach_all(from, self.began.elapsed()) {

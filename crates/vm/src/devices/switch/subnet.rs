@@ -21,8 +21,8 @@ pub const DESCRIPTOR_COST: i64 = 128;
 /// Who sends what is refused is passed over for so long as others have something to send: they keep all but a thirtieth of the switch.
 pub const REFUSAL_COST: i64 = 31 * TURN;
 
-/// What goes to everybody takes everybody's time: a port may send so many such frames one after the other, and a thousand a second then. To find each other, guests
-/// need a few.
+/// What goes to everybody takes everybody's time: a port may send a thousand such frames a second, and as many as are sent in the other time at once. To find
+/// each other, guests need a few.
 const BETWEEN_GROUP_FRAMES: Duration = Duration::from_millis(1);
 const MOST_AHEAD: Duration = Duration::from_millis(250);
 
@@ -238,6 +238,16 @@ impl Subnet {
         })
     }
 
+    /// A frame that came in at this port is not let through. Behind the gateway are many, who do not answer for each other.
+    pub fn refuse(&mut self, port: PortId, why: Refused) {
+        let port = &mut self.ports[port];
+        *match why {
+            Refused::Forged => &mut port.counters.forged,
+            Refused::Malformed => &mut port.counters.malformed,
+        } += 1;
+        port.credit -= if port.address.is_some() { REFUSAL_COST } else { FRAME_COST };
+    }
+
     /// It is this port's turn. What it used up beyond its last turn is taken off, if others wait; what it left of it is not added.
     pub fn begin_turn(&mut self, port: PortId, others_wait: bool) {
         let credit = &mut self.ports[port].credit;
@@ -363,26 +373,31 @@ mod tests {
 
     #[test]
     fn who_is_refused_again_and_again_leaves_nearly_all_turns_to_others() {
-        let mut subnet = subnet(2, false);
-        let mut served = [0; 2];
+        let mut subnet = subnet(2, true);
+        let mut served = [0; 3];
         for _ in 0..3200 {
-            for (port, cost) in [(0, FRAME_COST + REFUSAL_COST), (1, TURN)] {
+            for (port, served) in served.iter_mut().enumerate() {
                 subnet.begin_turn(port, true);
                 while subnet.has_turn(port) {
-                    subnet.charge(port, cost);
-                    served[port] += 1;
+                    match port {
+                        1 => subnet.charge(port, TURN),
+                        _ => subnet.refuse(port, Refused::Forged),
+                    }
+                    *served += 1;
                 }
             }
         }
         assert!(served[0] <= 3200 / 30, "{served:?}");
         assert_eq!(served[1], 3200);
+        assert_eq!(served[2], 3200 * TURN / FRAME_COST);
+        assert_eq!(subnet.counters(0).forged as i64, served[0]);
     }
 
     #[test]
     fn who_is_alone_owes_nobody() {
         let mut subnet = subnet(2, false);
         subnet.begin_turn(0, true);
-        subnet.charge(0, REFUSAL_COST);
+        subnet.refuse(0, Refused::Malformed);
         subnet.begin_turn(0, true);
         assert!(!subnet.has_turn(0));
         subnet.begin_turn(0, false);
