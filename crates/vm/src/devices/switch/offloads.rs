@@ -47,11 +47,11 @@ pub const RECEIVERS: Features = bits(&[
 pub enum Undone {
     /// Nothing.
     Nothing,
-    /// The sum of all bytes from `start` on is to be written `offset` bytes after it.
+    /// A checksum is to be written.
     Checksum {
-        #[expect(missing_docs, reason = "said above")]
+        /// It is of all bytes from here on.
         start: u16,
-        #[expect(missing_docs, reason = "said above")]
+        /// It stands so many bytes after the start.
         offset: u16,
     },
     /// TCP's bytes are to be sent in frames of their own, and those have no checksums.

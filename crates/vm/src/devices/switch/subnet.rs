@@ -80,13 +80,13 @@ pub type PortId = usize;
 /// What became of a port's frames.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
 pub struct Counters {
-    /// Frames that it sent and that were let through, and their bytes.
+    /// Frames that it sent and that were let through.
     pub sent: u64,
-    #[expect(missing_docs, reason = "said above")]
+    /// Their bytes.
     pub sent_bytes: u64,
-    /// Frames that it got, and their bytes.
+    /// Frames that it got.
     pub received: u64,
-    #[expect(missing_docs, reason = "said above")]
+    /// Their bytes.
     pub received_bytes: u64,
     /// Frames of its that were refused, as they said to be from somebody else.
     pub forged: u64,
@@ -96,7 +96,7 @@ pub struct Counters {
     pub excess: u64,
     /// Frames of its for which there is nobody.
     pub unknown: u64,
-    /// Frames for it that were lost, as it had no buffers, or none in time.
+    /// Frames for it that were lost, as it had no buffers, or it does not take such frames and they can not be cut.
     pub lost: u64,
     /// How often a ring of its was stopped, as its guest had damaged it.
     pub damaged: u64,
