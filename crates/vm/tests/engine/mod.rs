@@ -61,7 +61,13 @@ pub(crate) struct Served<D> {
 
 impl<D: Device + Send + 'static> Served<D> {
     pub(crate) fn new(device: D, sockets: &[PathBuf]) -> Self {
+        Self::with(device, sockets, |_| {})
+    }
+
+    /// With what it needs beside the sockets.
+    pub(crate) fn with(device: D, sockets: &[PathBuf], needs: impl FnOnce(&mut Backend<D>)) -> Self {
         let mut backend = Backend::new(device).expect("a backend");
+        needs(&mut backend);
         sockets.iter().for_each(|socket| backend.listen(socket).expect("a socket"));
         let stop = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&stop);
