@@ -189,6 +189,47 @@ fn memory_that_can_be_taken_away_is_refused() {
     assert!(device.0.lock().expect("a lock").faults[0].contains("sealed"));
 }
 
+/// As many chains as are served in one turn: the device has to look again by itself, for it has not said that it wants to hear of the next one.
+#[test]
+fn a_ring_may_be_full() {
+    let place = Place::new("full");
+    let socket = place.path("socket");
+    let _served = Served::new(Capitals::default(), std::slice::from_ref(&socket));
+    let mut engine = Engine::connect(&socket, MEMORY, 1);
+    engine.start(0, 0);
+    for _ in 0..50 {
+        for _ in 0..RING_SIZE {
+            engine.offer(0, &[Piece::Read(BUFFERS, 8)]);
+        }
+        engine.kick(0);
+        let heads: Vec<_> = (0..RING_SIZE).map(|_| engine.wait(0).0).collect();
+        assert!(heads.is_sorted(), "in the order in which they were offered");
+    }
+}
+
+#[test]
+fn a_ring_stands_when_its_memory_is_gone() {
+    let place = Place::new("gone");
+    let socket = place.path("socket");
+    let _served = Served::new(Capitals::default(), std::slice::from_ref(&socket));
+    let mut engine = Engine::connect(&socket, MEMORY, 1);
+    let mut other = Engine::connect(&socket, MEMORY, 1);
+    engine.start(0, 0);
+    other.start(0, 0);
+    let here = regions(&engine.memory);
+    let mut elsewhere = here.clone();
+    elsewhere[0].guest_phys_addr = 1 << 40;
+    engine.front.set_mem_table(&elsewhere).expect("memory");
+    put(&mut engine, 0, "nobody");
+    engine.kick_anyway(0);
+    assert_eq!(ask(&mut other, 0, "the other"), "THE OTHER");
+    assert_eq!(engine.take(0), None);
+    engine.front.set_mem_table(&here).expect("memory");
+    assert_eq!(engine.stop(0), 0);
+    engine.start(0, 0);
+    assert_eq!(answer(&mut engine, 0), "NOBODY");
+}
+
 #[test]
 fn memory_comes_and_goes() {
     let place = Place::new("slots");
@@ -251,7 +292,7 @@ fn one_that_does_not_listen_is_sent_away() {
     let mut engine = Engine::connect(&socket, MEMORY, 2);
     engine.start(0, 0);
     let mut deaf = UnixStream::connect(&socket).expect("it is there");
-    deaf.set_write_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    deaf.set_write_timeout(Some(Duration::from_secs(10))).expect("a timeout");
     let message = [1_u32, 1, 0].map(u32::to_ne_bytes);
     while deaf.write_all(message.as_flattened()).is_ok() {}
     assert_eq!(ask(&mut engine, 0, "meanwhile"), "MEANWHILE");
@@ -338,7 +379,7 @@ fn whatever_a_guest_writes_into_a_ring_others_are_served() {
             if fuzz.dice.below(16) == 0 {
                 bad.set_word(0, 0x4002, fuzz.dice.below(1 << 16).try_into().expect("a word"));
             }
-            bad.kick(0);
+            bad.kick_anyway(0);
         }
         assert_eq!(ask(&mut good, 0, "others"), "OTHERS");
     }
@@ -350,6 +391,71 @@ fn whatever_a_guest_writes_into_a_ring_others_are_served() {
     );
 }
 
+/// A device that has a descriptor of its own: what comes there goes to all guests.
+struct Speaker {
+    socket: UnixStream,
+    here: Vec<Port>,
+}
+
+impl Device for Speaker {
+    fn connected(&mut self, port: Port, _: usize) -> Option<Offer> {
+        self.here.push(port);
+        Some(Offer { features: 0, rings: 1, ring_size: RING_SIZE, configuration: Vec::new(), keepsake: None })
+    }
+
+    fn serve(&mut self, _: &mut Ports, _: Port, _: usize) -> Turn {
+        Turn::Done
+    }
+
+    fn ready(&mut self, ports: &mut Ports, name: u32) -> Turn {
+        assert_eq!(name, 7);
+        let mut letter = [0];
+        self.socket.read_exact(&mut letter).expect("it can be read");
+        for port in &self.here {
+            let ring = ports.ring(*port, 0).expect("it has one");
+            let chain = ring.take().expect("there is room");
+            // It is looked at first, and taken then.
+            ring.untake();
+            assert_eq!(ring.take().map(|again| again.head_index()), Some(chain.head_index()));
+            let piece = chain.clone().writable().next().expect("a piece");
+            chain.memory().write_slice(&letter, piece.addr()).expect("memory");
+            ring.put(chain.head_index(), 1);
+            ring.notify();
+        }
+        Turn::Done
+    }
+
+    fn disconnected(&mut self, port: Port, _: Result<(), Fault>) {
+        self.here.retain(|here| *here != port);
+    }
+}
+
+#[test]
+fn what_comes_by_a_descriptor_of_the_devices_own_goes_to_all() {
+    let place = Place::new("speaker");
+    let socket = place.path("socket");
+    let (mut microphone, own) = UnixStream::pair().expect("a pair");
+    let watched = own.try_clone().expect("a descriptor");
+    let speaker = Speaker { socket: own, here: Vec::new() };
+    let _served = Served::with(speaker, std::slice::from_ref(&socket), |backend| {
+        backend.watch(&watched, 7).expect("it is watched");
+    });
+    let mut engines = [(); 2].map(|()| Engine::connect(&socket, MEMORY, 1));
+    for engine in &mut engines {
+        engine.start(0, 0);
+        for at in 0..3 {
+            engine.offer(0, &[Piece::Write(BUFFERS + at, 1)]);
+        }
+    }
+    microphone.write_all(b"abc").expect("it is heard");
+    for engine in &mut engines {
+        (0..3).for_each(|_| assert_eq!(engine.wait(0).1, 1));
+        let mut heard = [0; 3];
+        engine.memory.read_slice(&mut heard, GuestAddress(BUFFERS)).expect("memory");
+        assert_eq!(&heard, b"abc");
+    }
+}
+
 #[test]
 fn a_ring_that_its_guest_has_damaged_stands_until_it_is_set_up_anew() {
     let place = Place::new("damaged");
@@ -359,11 +465,11 @@ fn a_ring_that_its_guest_has_damaged_stands_until_it_is_set_up_anew() {
     engine.start(0, 0);
     engine.start(1, 0);
     engine.set_word(0, 0x4002, 1000);
-    engine.kick(0);
+    engine.kick_anyway(0);
     assert_eq!(ask(&mut engine, 1, "the other"), "THE OTHER");
     engine.set_word(0, 0x4002, 0);
     put(&mut engine, 0, "again");
-    engine.kick(0);
+    engine.kick_anyway(0);
     assert_eq!(ask(&mut engine, 1, "the other"), "THE OTHER");
     assert_eq!(engine.take(0), None);
     assert_eq!(engine.stop(0), 0);

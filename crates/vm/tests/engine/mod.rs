@@ -61,7 +61,13 @@ pub(crate) struct Served<D> {
 
 impl<D: Device + Send + 'static> Served<D> {
     pub(crate) fn new(device: D, sockets: &[PathBuf]) -> Self {
+        Self::with(device, sockets, |_| {})
+    }
+
+    /// With what it needs beside the sockets.
+    pub(crate) fn with(device: D, sockets: &[PathBuf], needs: impl FnOnce(&mut Backend<D>)) -> Self {
         let mut backend = Backend::new(device).expect("a backend");
+        needs(&mut backend);
         sockets.iter().for_each(|socket| backend.listen(socket).expect("a socket"));
         let stop = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&stop);
@@ -121,6 +127,7 @@ struct DriverRing {
     told: Epoll,
     next_descriptor: u16,
     available: u16,
+    kicked: u16,
     used: u16,
 }
 
@@ -146,7 +153,7 @@ impl Engine {
             let told = Epoll::new().expect("an epoll");
             let event = EpollEvent::new(EventSet::IN, 0);
             told.ctl(ControlOperation::Add, call.as_raw_fd(), event).expect("it is watched");
-            DriverRing { kick, call, told, next_descriptor: 0, available: 0, used: 0 }
+            DriverRing { kick, call, told, next_descriptor: 0, available: 0, kicked: 0, used: 0 }
         });
         let memory = memory(memory_bytes, true);
         let rings = rings.collect();
@@ -284,8 +291,18 @@ impl Engine {
         self.set_word(ring, 0x4002, self.rings[ring].available);
     }
 
-    /// Tells the device, if it wants to know.
+    /// Tells the device of what is new, if it wants to know (avail_event).
     pub(crate) fn kick(&mut self, ring: usize) {
+        fence(Ordering::SeqCst);
+        let wanted = self.word(ring, 0x8004 + u64::from(RING_SIZE) * 8);
+        let new = self.rings[ring].available;
+        let old = std::mem::replace(&mut self.rings[ring].kicked, new);
+        if new.wrapping_sub(wanted).wrapping_sub(1) < new.wrapping_sub(old) {
+            self.kick_anyway(ring);
+        }
+    }
+
+    pub(crate) fn kick_anyway(&mut self, ring: usize) {
         self.rings[ring].kick.write(1).expect("a kick");
     }
 
