@@ -466,10 +466,12 @@ fn a_ring_that_its_guest_has_damaged_stands_until_it_is_set_up_anew() {
     engine.start(1, 0);
     engine.set_word(0, 0x4002, 1000);
     engine.kick_anyway(0);
+    assert_eq!(engine.configuration(1), CONFIGURATION[..1], "it has looked at what was kicked before");
     assert_eq!(ask(&mut engine, 1, "the other"), "THE OTHER");
     engine.set_word(0, 0x4002, 0);
     put(&mut engine, 0, "again");
     engine.kick_anyway(0);
+    assert_eq!(engine.configuration(1), CONFIGURATION[..1], "it has looked at what was kicked before");
     assert_eq!(ask(&mut engine, 1, "the other"), "THE OTHER");
     assert_eq!(engine.take(0), None);
     assert_eq!(engine.stop(0), 0);
