@@ -118,56 +118,59 @@ impl Block {
         waiting: &mut &[Chain],
         writes_through: bool,
     ) -> Result<(), Failure> {
-        match request.kind {
-            VIRTIO_BLK_T_IN if waiting.is_empty() => self.disk.read(request.first, &mut request.wanted, None),
-            VIRTIO_BLK_T_IN => {
-                // What the others want comes from the disk at the same time: one after the other, a disk would be slow.
-                let has_waited = Cell::new(false);
-                let fetch = || {
-                    has_waited.set(true);
-                    for request in waiting.iter().filter_map(|chain| Request::of(chain).ok()) {
-                        if request.kind == VIRTIO_BLK_T_IN {
-                            self.disk.will_read(request.first, request.wanted.bytes());
-                        }
-                    }
-                };
-                let read = self.disk.read(request.first, &mut request.wanted, Some(&fetch));
-                if has_waited.get() {
-                    *waiting = &[];
-                }
-                read
-            }
-            VIRTIO_BLK_T_OUT => {
-                self.disk.write(request.first, &mut request.given)?;
-                if writes_through { self.disk.flush() } else { Ok(()) }
-            }
-            VIRTIO_BLK_T_FLUSH => self.disk.flush(),
+        let changes = match request.kind {
+            VIRTIO_BLK_T_IN => return self.read(request, waiting),
+            VIRTIO_BLK_T_FLUSH => return self.disk.flush(),
             VIRTIO_BLK_T_GET_ID => {
                 let mut name = self.disk.name.clone().into_bytes();
                 name.resize(VIRTIO_BLK_ID_BYTES as usize, 0);
                 request.wanted.put(&name);
-                Ok(())
+                return Ok(());
             }
-            VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES => {
-                let zeroes = request.kind == VIRTIO_BLK_T_WRITE_ZEROES;
-                let count = usize::try_from(request.given.bytes()).unwrap_or(usize::MAX);
-                let mut ranges = [0; MOST_RANGES * RANGE_BYTES];
-                let ranges = ranges.get_mut(..count).ok_or(Failure::Wrong)?;
-                request.given.take(ranges);
-                let (ranges, []) = ranges.as_chunks::<RANGE_BYTES>() else { return Err(Failure::Wrong) };
-                for [first @ .., a, b, c, d, e, f, g, h] in ranges {
-                    let first = u64::from_le_bytes(*first);
-                    let sectors = u32::from_le_bytes([*a, *b, *c, *d]).into();
-                    match (zeroes, u32::from_le_bytes([*e, *f, *g, *h])) {
-                        (true, 0 | 1) => self.disk.zero(first, sectors)?,
-                        (false, 0) => self.disk.discard(first, sectors)?,
-                        _ => return Err(Failure::Unsupported),
-                    }
-                }
-                if writes_through { self.disk.flush() } else { Ok(()) }
-            }
+            VIRTIO_BLK_T_OUT => self.disk.write(request.first, &mut request.given),
+            VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES => self.clear(request),
             _ => Err(Failure::Unsupported),
+        };
+        changes.and_then(|()| if writes_through { self.disk.flush() } else { Ok(()) })
+    }
+
+    /// What the others want comes from the disk at the same time: one after the other, a disk would be slow.
+    fn read(&self, request: &mut Request<'_>, waiting: &mut &[Chain]) -> Result<(), Failure> {
+        let has_waited = Cell::new(false);
+        let fetch = || {
+            has_waited.set(true);
+            for request in waiting.iter().filter_map(|chain| Request::of(chain).ok()) {
+                if request.kind == VIRTIO_BLK_T_IN {
+                    self.disk.will_read(request.first, request.wanted.bytes());
+                }
+            }
+        };
+        let before_waiting: Option<&dyn Fn()> = if waiting.is_empty() { None } else { Some(&fetch) };
+        let read = self.disk.read(request.first, &mut request.wanted, before_waiting);
+        if has_waited.get() {
+            *waiting = &[];
         }
+        read
+    }
+
+    /// Discards ranges of sectors, or has them zero.
+    fn clear(&mut self, request: &mut Request<'_>) -> Result<(), Failure> {
+        let zeroes = request.kind == VIRTIO_BLK_T_WRITE_ZEROES;
+        let count = usize::try_from(request.given.bytes()).unwrap_or(usize::MAX);
+        let mut ranges = [0; MOST_RANGES * RANGE_BYTES];
+        let ranges = ranges.get_mut(..count).ok_or(Failure::Wrong)?;
+        request.given.take(ranges);
+        let (ranges, []) = ranges.as_chunks::<RANGE_BYTES>() else { return Err(Failure::Wrong) };
+        for [first @ .., a, b, c, d, e, f, g, h] in ranges {
+            let first = u64::from_le_bytes(*first);
+            let sectors = u32::from_le_bytes([*a, *b, *c, *d]).into();
+            match (zeroes, u32::from_le_bytes([*e, *f, *g, *h])) {
+                (true, 0 | 1) => self.disk.zero(first, sectors)?,
+                (false, 0) => self.disk.discard(first, sectors)?,
+                _ => return Err(Failure::Unsupported),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -192,7 +195,9 @@ impl Device for Block {
     }
 
     fn kept(&mut self, _: Port, file: File) -> io::Result<()> {
-        let Some(overlay) = &mut self.disk.overlay else { return Ok(()) };
+        let Some(overlay) = self.disk.overlay.as_mut().filter(|overlay| overlay.is_temporary()) else {
+            return Ok(());
+        };
         let (own, other) = (overlay.file().metadata()?, file.metadata()?);
         if (own.dev(), own.ino()) != (other.dev(), other.ino()) {
             *overlay = Overlay::kept(file, self.disk.identity).map_err(io::Error::other)?;
