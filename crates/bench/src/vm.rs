@@ -78,9 +78,9 @@ impl World {
     }
 
     /// A machine that boots, from memory over the image.
-    fn boot(&self, name: &str) -> Outcome<Engine> {
+    fn boot(&self, hardware: &Hardware, name: &str) -> Outcome<Engine> {
         let backing = Backing { ram: None, root: Root::Memory(self.own_root()), under: Under::Private };
-        self.begin(&self.hardware, &backing, name)
+        self.begin(hardware, &backing, name)
     }
 
     fn begin(&self, hardware: &Hardware, backing: &Backing, name: &str) -> Outcome<Engine> {
@@ -184,7 +184,7 @@ fn starting(world: &World, count: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>
     for round in 1..=count {
         say(&format!("beginning, round {round} of {count}"));
         let since = Instant::now();
-        within(&mut world.boot("boots")?, "echo there")?;
+        within(&mut world.boot(&world.hardware, "boots")?, "echo there")?;
         booted.push(since.elapsed().as_secs_f64());
         let since = Instant::now();
         within(&mut world.clone_of(&template, "continues")?, "echo there")?;

@@ -104,7 +104,20 @@ pub struct Lines {
     pub agent: i32,
 }
 
+/// What a translator keeps of its work is the host's memory as well: at most this part of what the guest has.
+const TRANSLATED_PART: u64 = 8;
+
 impl Hardware {
+    fn accelerator_option(&self) -> String {
+        match self.accelerator {
+            Accelerator::Kvm => "kvm".to_owned(),
+            Accelerator::Tcg => {
+                let megabytes = (self.memory_bytes >> 20).div_ceil(TRANSLATED_PART).clamp(16, 1024);
+                format!("tcg,tb-size={megabytes}")
+            }
+        }
+    }
+
     /// How an engine is started for it. `waits`: it begins only when its state has come.
     pub fn command_line(&self, image: &Image, backing: &Backing, lines: Lines, waits: bool) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
@@ -120,7 +133,8 @@ impl Hardware {
         add("-nodefaults", OsString::new());
         add("-no-reboot", OsString::new());
         add("-display", "none".into());
-        add("-machine", format!("pc,accel={},memory-backend=ram", self.accelerator.as_str()).into());
+        add("-machine", "pc,memory-backend=ram".into());
+        add("-accel", self.accelerator_option().into());
         add("-cpu", if self.accelerator == Accelerator::Kvm { "host" } else { "max" }.into());
         add("-smp", self.processors.to_string().into());
         add("-m", format!("size={ram}B,maxmem={}B,slots=32", ram + root + ROOM_FOR_MORE_BYTES).into());
@@ -214,6 +228,7 @@ mod tests {
         assert!(private.contains("id=ram,size=268435456,share=off,merge=off,mem-path=/t/ram"), "{private}");
         assert!(private.contains("id=root,size=16777216,share=off,mem-path=/t/a,,b -device"), "{private}");
         assert!(private.ends_with("-incoming defer"), "{private}");
+        assert!(private.contains("-accel tcg,tb-size=32 "), "{private}");
         backing.under = Under::Shared;
         let shared = line(&backing, &Hardware { merges: true, ..hardware }, false);
         assert_eq!(shared.matches("share=on").count(), 2);
