@@ -32,7 +32,8 @@ pub fn serve(port: &Path) -> io::Result<()> {
     serve_on(port)
 }
 
-fn serve_on(port: File) -> io::Result<()> {
+/// The same over a port, or a socket, that is open and never waits.
+pub fn serve_on(port: File) -> io::Result<()> {
     let mut agent = Agent { port, came: Frames::default(), goes: VecDeque::new(), programs: BTreeMap::new() };
     loop {
         agent.turn()?;
