@@ -192,6 +192,11 @@ fn own_kind(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     if let Some(comb_vm::image::ImageError::None(_)) = error.downcast_ref::<comb_vm::image::ImageError>() {
         return Some(Kind::NotFound);
     }
+    if let Some(comb_vm::snapshot::SnapshotError::None(_)) =
+        error.downcast_ref::<comb_vm::snapshot::SnapshotError>()
+    {
+        return Some(Kind::NotFound);
+    }
     let refused = |kind| matches!(kind, std::io::ErrorKind::PermissionDenied).then_some(Kind::Refused);
     if let Some(error) = error.downcast_ref::<std::io::Error>() {
         return refused(error.kind());

@@ -15,6 +15,7 @@ use comb_vm::control::{Answer, Ask, AskError, Machines};
 use comb_vm::hardware::{Accelerator, Hardware};
 use comb_vm::image::{Images, Recipe};
 use comb_vm::names::Name;
+use comb_vm::snapshot::{Of, Snapshots};
 use comb_vm::template::Template;
 use serde_json::json;
 
@@ -23,7 +24,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::run::{Cells, cells, memory};
 use crate::table;
-use crate::vm::monitor::Begin;
+use crate::vm::monitor::{At, Begin};
 
 pub(crate) use monitor::VmMonitor;
 
@@ -71,6 +72,12 @@ enum Command {
     Stop(Stop),
     /// End machines at once
     Kill(Which),
+    /// Save all of a machine as it is now; it goes on
+    Snapshot(SnapshotOf),
+    /// List the snapshots, or remove one
+    Snapshots(SnapshotsOf),
+    /// Have a machine go on where another was saved
+    Restore(Restore),
     /// Have a machine use more or less memory
     Mem(Mem),
 }
@@ -162,6 +169,36 @@ struct Stop {
 }
 
 #[derive(Debug, Args)]
+struct SnapshotOf {
+    /// Of which machine
+    machine: Name,
+    /// What it is to be called
+    snapshot: Name,
+}
+
+#[derive(Debug, Args)]
+struct SnapshotsOf {
+    /// Remove this one; machines that went on from it have what they need
+    #[arg(long, value_name = "SNAPSHOT")]
+    remove: Option<Name>,
+}
+
+#[derive(Debug, Args)]
+struct Restore {
+    /// As `comb vm snapshots` lists it
+    snapshot: Name,
+    /// What the machine is to be called [default: as the one that was saved]
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<Name>,
+    /// Let another take its place when it fails, from the same snapshot
+    #[arg(long)]
+    restart: bool,
+    /// The cells that may have it in charge, when there are any; `none`: it is nobody's
+    #[arg(long, value_name = "CELLS", value_parser = cells)]
+    cells: Option<Cells>,
+}
+
+#[derive(Debug, Args)]
 struct Mem {
     /// Its name
     machine: Name,
@@ -200,6 +237,11 @@ pub(crate) fn images() -> Images {
     Images::at(StateDirectory::from_environment().path().join("images"))
 }
 
+/// Where snapshots are.
+pub(crate) fn snapshots() -> Snapshots {
+    Snapshots::at(StateDirectory::from_environment().path().join("snapshots"))
+}
+
 /// The agent's program, which goes into images: beside this one, or where it was installed with it.
 fn guest_program() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe()?;
@@ -228,6 +270,9 @@ impl Vm {
                 end(&machines, stop.which, &Ask::Stop { limit_ms }, output)
             }
             Command::Kill(which) => end(&machines, which, &Ask::Kill, output),
+            Command::Snapshot(of) => of.run(&machines, output),
+            Command::Snapshots(of) => of.run(output),
+            Command::Restore(restore) => restore.run(output),
             Command::Mem(mem) => {
                 let bytes = mem.size;
                 machines.reach(&mem.machine)?.ask(&Ask::SetMemory { bytes })?;
@@ -304,37 +349,94 @@ impl Made {
                     .map_err(|error| Failure::usage(error.to_string()))?
             }
         };
-        let _shown = Progress::begin(output, format!("starting {}", names.len()));
+        let shown = Progress::begin(output, format!("starting {}", names.len()));
         let begins = names.into_iter().map(|name| Begin {
             name: name.to_string(),
             image: self.image.to_string(),
             hardware: hardware.clone(),
-            is_clone: clones.is_some(),
+            at: if clones.is_some() { At::Template } else { At::Boot },
             is_replaced: self.restart,
             is_outside: self.cells == Some(Cells::None),
-            cells: match &self.cells {
-                Some(Cells::These(cells)) => Some(cells.clone()),
-                _ => None,
-            },
+            cells: these(self.cells.as_ref()),
         });
         let begun = monitor::start_all(begins.collect())?;
-        drop(_shown);
-        let mut failed = None;
-        for (name, outcome) in begun {
-            match outcome {
-                Ok(took_us) => {
-                    let said = format!("{name} is at work after {:.2} s", f64::from(took_us) / 1e6);
-                    output.tell(&json!({ "name": name, "begun_us": took_us }), said)?;
-                }
-                Err(why) => {
-                    let failure = Failure::new(format!("{name}: {why}"));
-                    if let Some(before) = failed.replace(failure) {
-                        output.warn(before);
-                    }
+        drop(shown);
+        tell(begun, output)
+    }
+}
+
+/// The cells of a list, if one was given.
+fn these(cells: Option<&Cells>) -> Option<Vec<u32>> {
+    match cells {
+        Some(Cells::These(cells)) => Some(cells.clone()),
+        _ => None,
+    }
+}
+
+/// Says which machines are at work; of those that are not, the last is the failure.
+fn tell(begun: Vec<monitor::Begun>, output: Output) -> Outcome {
+    let mut failed = None;
+    for (name, outcome) in begun {
+        match outcome {
+            Ok(took_us) => {
+                let said = format!("{name} is at work after {:.2} s", f64::from(took_us) / 1e6);
+                output.tell(&json!({ "name": name, "begun_us": took_us }), said)?;
+            }
+            Err(why) => {
+                let failure = Failure::new(format!("{name}: {why}"));
+                if let Some(before) = failed.replace(failure) {
+                    output.warn(before);
                 }
             }
         }
-        failed.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+impl SnapshotOf {
+    fn run(self, machines: &Machines, output: Output) -> Outcome {
+        let mut line = machines.reach(&self.machine)?;
+        let shown = line.show()?;
+        StateDirectory::from_environment().create().map_err(Failure::new)?;
+        let of = Of { machine: shown.name, image: shown.image, hardware: shown.hardware };
+        let progress = Progress::begin(output, format!("saving {}", self.machine));
+        let made = snapshots().make(&self.snapshot, &of, |directory| {
+            line.ask(&Ask::Snapshot { directory: directory.to_owned() })?;
+            Ok::<(), Failure>(())
+        })?;
+        drop(progress);
+        let said = format!("{} is saved as {}: {}", self.machine, self.snapshot, table::bytes(made.bytes()));
+        output.tell(&shown::snapshot(&self.snapshot, &made), said)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl SnapshotsOf {
+    fn run(self, output: Output) -> Outcome {
+        if let Some(name) = self.remove {
+            snapshots().remove(&name)?;
+            output.tell(&json!({ "name": name.as_str() }), format!("snapshot {name} is removed"))?;
+        } else {
+            shown::snapshots(&snapshots().list(), output)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Restore {
+    fn run(self, output: Output) -> Outcome {
+        let of = snapshots().open(&self.snapshot)?.of;
+        let name = self.name.map_or(of.machine, |name| name.to_string());
+        let begin = Begin {
+            name,
+            image: of.image,
+            hardware: of.hardware,
+            at: At::Snapshot(self.snapshot.to_string()),
+            is_replaced: self.restart,
+            is_outside: self.cells == Some(Cells::None),
+            cells: these(self.cells.as_ref()),
+        };
+        tell(monitor::start_all(vec![begin])?, output)
     }
 }
 

@@ -201,6 +201,27 @@ fn a_machine_that_fails_is_replaced_and_no_other_is_disturbed() {
 }
 
 #[test]
+fn a_machine_goes_on_from_where_it_was_saved() {
+    let Some(state) = state() else { return };
+    let place = Place::new("saved", state);
+    place.says(&["vm", "clone", "small", "--as", "first"]);
+    place.within("first", "echo kept | tee /etc/word > /run/word; (while :; do sleep 1; done) > /dev/null 2>&1 & echo $! > /run/loop");
+    place.says(&["vm", "snapshot", "first", "before"]);
+    let (said, _) = place.fails(&["vm", "snapshot", "first", "before"]);
+    assert!(said.contains("there is a snapshot `before` already"), "{said}");
+    // It goes on, and what it does now is in no snapshot.
+    place.within("first", "echo later > /etc/word; kill $(cat /run/loop)");
+    place.says(&["vm", "restore", "before", "--as", "second"]);
+    let there = "hostname; cat /etc/word /run/word; kill -0 $(cat /run/loop) && echo runs";
+    assert_eq!(place.within("second", there), "second\nkept\nkept\nruns");
+    assert_eq!(place.within("first", "cat /etc/word"), "later");
+    place.says(&["vm", "snapshots", "--remove", "before"]);
+    assert_eq!(place.within("second", "cat /etc/word"), "kept");
+    let (said, code) = place.fails(&["vm", "restore", "before"]);
+    assert!(said.contains("there is no snapshot `before`") && code == 4, "{said}");
+}
+
+#[test]
 fn a_machine_is_the_charge_of_a_cell_and_ends_with_it() {
     let Some(state) = state() else { return };
     let place = Place::new("cells", state);

@@ -38,6 +38,11 @@ pub enum Ask {
     },
     /// End at once.
     Kill,
+    /// Save all of it as it is now, in a directory, and go on.
+    Snapshot {
+        /// Which is there, and empty.
+        directory: PathBuf,
+    },
     /// Have so much memory from now on.
     SetMemory {
         /// In bytes.

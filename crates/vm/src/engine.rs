@@ -148,13 +148,18 @@ impl Engine {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Has a machine that is stopped go on.
+    pub fn go_on(&mut self) -> Result<(), EngineError> {
+        self.qmp.call("cont", &json!({}), ANSWER_LIMIT)?;
+        Ok(())
+    }
+
     /// Takes up a machine's state, which was saved without its memory, or with it.
     pub fn take_up(&mut self, state: &Path, is_without_memory: bool) -> Result<(), EngineError> {
         self.ignore_shared(is_without_memory)?;
         self.qmp.call("migrate-incoming", &json!({ "uri": reading(state) }), ANSWER_LIMIT)?;
         self.await_migration(state)?;
-        self.qmp.call("cont", &json!({}), ANSWER_LIMIT)?;
-        Ok(())
+        self.go_on()
     }
 
     /// Stops the machine, and saves its state: without the memory that lies in files, or with it.

@@ -10,4 +10,5 @@ pub mod image;
 pub mod monitor;
 pub mod names;
 pub mod qmp;
+pub mod snapshot;
 pub mod template;

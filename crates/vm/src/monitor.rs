@@ -22,6 +22,7 @@ use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 use crate::names::Name;
+use crate::snapshot::{Snapshot, state_in};
 use crate::template::Template;
 
 /// How often a guest is asked whether it is well.
@@ -49,12 +50,23 @@ pub struct Order {
     pub name: Name,
     /// What it begins from.
     pub image: Image,
-    /// Where it continues, if it is a clone.
-    pub template: Option<Template>,
+    /// Where it continues, if it does not boot.
+    pub beginning: Beginning,
     /// Its hardware.
     pub hardware: Hardware,
     /// Another takes its place when it fails.
     pub is_replaced: bool,
+}
+
+/// Where a machine begins.
+#[derive(Clone, Debug)]
+pub enum Beginning {
+    /// At its processors' first instruction.
+    Boot,
+    /// Where a template stood, on whose memory its own lies.
+    Template(Template),
+    /// Where another stood, whose memory is its own now.
+    Snapshot(Snapshot),
 }
 
 /// How a machine has ended.
@@ -285,13 +297,19 @@ impl<'a> Monitor<'a> {
     ) -> Result<Self, MonitorError> {
         let started = Instant::now();
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
-        let root = Root::Memory(order.image.directory.join("root"));
-        let own = || Backing { ram: None, root, under: Under::Private };
-        let backing = order.template.as_ref().map_or_else(own, Template::backing);
-        let mut engine =
-            Engine::start(&order.hardware, &order.image, &backing, order.template.is_some(), cgroup)?;
-        if let Some(template) = &order.template {
-            engine.take_up(&template.state(), true)?;
+        let backing = match &order.beginning {
+            Beginning::Template(template) => template.backing(),
+            Beginning::Boot | Beginning::Snapshot(_) => {
+                let root = Root::Memory(order.image.directory.join("root"));
+                Backing { ram: None, root, under: Under::Private }
+            }
+        };
+        let waits = !matches!(order.beginning, Beginning::Boot);
+        let mut engine = Engine::start(&order.hardware, &order.image, &backing, waits, cgroup)?;
+        match &order.beginning {
+            Beginning::Boot => {}
+            Beginning::Template(template) => engine.take_up(&template.state(), true)?,
+            Beginning::Snapshot(snapshot) => engine.take_up(&snapshot.state(), false)?,
         }
         for line in [&engine.agent, &engine.console] {
             line.set_nonblocking(true).map_err(|error| EngineError::Host("a line to the engine", error))?;
@@ -601,6 +619,17 @@ impl<'a> Monitor<'a> {
                 self.end = Some(End::Killed);
                 Some(Answer::Done)
             }
+            (Ask::Snapshot { directory }, _) => {
+                let saved = self.engine.save(&state_in(&directory), false);
+                let goes_on = self.engine.go_on();
+                // It stood still meanwhile, and is not to be blamed for it.
+                self.answered = Instant::now();
+                Some(
+                    saved
+                        .and(goes_on)
+                        .map_or_else(|error| Answer::Refused(error.to_string()), |()| Answer::Done),
+                )
+            }
             (Ask::SetMemory { bytes }, _) => {
                 let most = self.order.hardware.memory_bytes;
                 let asked =
@@ -617,7 +646,7 @@ impl<'a> Monitor<'a> {
         Shown {
             name: self.order.name.to_string(),
             image: self.order.image.name.to_string(),
-            is_clone: self.order.template.is_some(),
+            is_clone: !matches!(self.order.beginning, Beginning::Boot),
             state: self.state,
             engine: self.engine.process(),
             monitor: std::process::id(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use comb_guest::wire::{FromGuest, ToGuest};
 use comb_vm::control::{Machines, State};
 use comb_vm::engine::Engine;
-use comb_vm::monitor::{End, Order, Seat, Told, User, run};
+use comb_vm::monitor::{Beginning, End, Order, Seat, Told, User, run};
 
 use super::{LIMIT, Outcome, World, at_most};
 use crate::net::median;
@@ -108,7 +108,7 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     let order = Order {
         name: "phoenix".parse()?,
         image: world.image.clone(),
-        template: Some(template),
+        beginning: Beginning::Template(template),
         hardware: world.hardware.clone(),
         is_replaced: true,
     };

@@ -14,7 +14,7 @@ use comb_host::control::ControlError;
 use comb_host::tasks::{Places, TaskOrder, Wanted};
 use comb_vm::control::{Ask, Machines};
 use comb_vm::hardware::Hardware;
-use comb_vm::monitor::{End, Order, Seat, Told, User, run};
+use comb_vm::monitor::{Beginning, End, Order, Seat, Told, User, run};
 use comb_vm::names::Name;
 use comb_vm::template::Template;
 use serde::{Deserialize, Serialize};
@@ -36,12 +36,21 @@ pub(crate) struct Begin {
     pub(crate) name: String,
     pub(crate) image: String,
     pub(crate) hardware: Hardware,
-    pub(crate) is_clone: bool,
+    pub(crate) at: At,
     pub(crate) is_replaced: bool,
     /// It is nobody's charge.
     pub(crate) is_outside: bool,
     /// The cells that may have it in charge, if it is to be some cell's; none: any.
     pub(crate) cells: Option<Vec<u32>>,
+}
+
+/// Where a machine begins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum At {
+    Boot,
+    Template,
+    /// A snapshot of that name.
+    Snapshot(String),
 }
 
 /// What a monitor says of that, once.
@@ -53,7 +62,7 @@ enum Said {
 }
 
 /// A machine's name, and after how many microseconds its guest was at work, or why it is not.
-type Begun = (String, Result<u32, String>);
+pub(super) type Begun = (String, Result<u32, String>);
 
 /// Starts monitors, which go on by themselves, and waits until their guests are at work.
 pub(super) fn start_all(begins: Vec<Begin>) -> Result<Vec<Begun>, Failure> {
@@ -118,8 +127,11 @@ fn say(said: &Said) {
 fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
     let name: Name = begin.name.parse()?;
     let image = super::images().open(&begin.image.parse()?)?;
-    let template =
-        if begin.is_clone { Some(Template::of(&image, &begin.hardware, &mut |_| ())?) } else { None };
+    let beginning = match &begin.at {
+        At::Boot => Beginning::Boot,
+        At::Template => Beginning::Template(Template::of(&image, &begin.hardware, &mut |_| ())?),
+        At::Snapshot(name) => Beginning::Snapshot(super::snapshots().open(&name.parse()?)?),
+    };
     let is_there = directory.control_socket().exists();
     if begin.cells.is_some() && !is_there {
         return Err(Failure::of(Kind::NotRunning, "there are no cells: `comb up` starts them"));
@@ -127,7 +139,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
     let order = Order {
         name: name.clone(),
         image,
-        template,
+        beginning,
         hardware: begin.hardware.clone(),
         is_replaced: begin.is_replaced,
     };

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use comb_vm::control::{Machines, Shown, proportional_bytes};
 use comb_vm::image::Image;
+use comb_vm::names::Name;
+use comb_vm::snapshot::{Of, Snapshot};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome};
@@ -33,6 +35,38 @@ pub(super) fn images(images: &[Image], output: Output) -> Result<(), Failure> {
                 image.kernel_version.clone(),
                 table::bytes(image.root_bytes),
                 directory,
+            ]
+        }));
+        table::format(&rows)
+    })
+}
+
+pub(super) fn snapshot(name: &Name, snapshot: &Snapshot) -> Value {
+    let Of { machine, image, hardware } = &snapshot.of;
+    json!({
+        "name": name.as_str(),
+        "machine": machine,
+        "image": image,
+        "memory_bytes": hardware.memory_bytes,
+        "bytes": snapshot.bytes(),
+    })
+}
+
+pub(super) fn snapshots(all: &[(Name, Snapshot)], output: Output) -> Result<(), Failure> {
+    let objects: Vec<Value> = all.iter().map(|(name, one)| snapshot(name, one)).collect();
+    output.show(&objects, || {
+        if all.is_empty() {
+            return "there are no snapshots: `comb vm snapshot MACHINE NAME` makes one\n".to_owned();
+        }
+        let mut rows = vec![["SNAPSHOT", "MACHINE", "IMAGE", "MEMORY", "SIZE"].map(String::from).to_vec()];
+        rows.extend(all.iter().map(|(name, one)| {
+            let memory = table::bytes(one.of.hardware.memory_bytes);
+            vec![
+                name.to_string(),
+                one.of.machine.clone(),
+                one.of.image.clone(),
+                memory,
+                table::bytes(one.bytes()),
             ]
         }));
         table::format(&rows)
