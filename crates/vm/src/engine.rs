@@ -148,6 +148,19 @@ impl Engine {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Saves what a machine's root is now, as a file system: its state does not contain that.
+    pub fn save_root(&mut self, file: &Path) -> Result<(), EngineError> {
+        let devices = self.qmp.call("query-memory-devices", &json!({}), ANSWER_LIMIT)?;
+        let all = devices.as_array().map(Vec::as_slice).unwrap_or_default();
+        let root = all.iter().map(|device| &device["data"]).find(|data| data["id"] == "root-disk");
+        let place = root.and_then(|data| Some((data["memaddr"].as_u64()?, data["size"].as_u64()?)));
+        let (at, bytes) = place.ok_or_else(|| EngineError::Ended("it has no root in memory".into()))?;
+        let name = file.to_str().ok_or_else(|| EngineError::Ended("a file's name is no text".into()))?;
+        let arguments = json!({ "val": at, "size": bytes, "filename": name });
+        self.qmp.call("pmemsave", &arguments, ANSWER_LIMIT)?;
+        Ok(())
+    }
+
     /// Has a machine that is stopped go on.
     pub fn go_on(&mut self) -> Result<(), EngineError> {
         self.qmp.call("cont", &json!({}), ANSWER_LIMIT)?;

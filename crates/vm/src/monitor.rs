@@ -22,7 +22,7 @@ use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 use crate::names::Name;
-use crate::snapshot::{Snapshot, state_in};
+use crate::snapshot::{Snapshot, root_in, state_in};
 use crate::template::Template;
 
 /// How often a guest is asked whether it is well.
@@ -297,12 +297,11 @@ impl<'a> Monitor<'a> {
     ) -> Result<Self, MonitorError> {
         let started = Instant::now();
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
+        let over = |root| Backing { ram: None, root: Root::Memory(root), under: Under::Private };
         let backing = match &order.beginning {
+            Beginning::Boot => over(order.image.directory.join("root")),
             Beginning::Template(template) => template.backing(),
-            Beginning::Boot | Beginning::Snapshot(_) => {
-                let root = Root::Memory(order.image.directory.join("root"));
-                Backing { ram: None, root, under: Under::Private }
-            }
+            Beginning::Snapshot(snapshot) => over(snapshot.root()),
         };
         let waits = !matches!(order.beginning, Beginning::Boot);
         let mut engine = Engine::start(&order.hardware, &order.image, &backing, waits, cgroup)?;
@@ -620,7 +619,8 @@ impl<'a> Monitor<'a> {
                 Some(Answer::Done)
             }
             (Ask::Snapshot { directory }, _) => {
-                let saved = self.engine.save(&state_in(&directory), false);
+                let state = self.engine.save(&state_in(&directory), false);
+                let saved = state.and_then(|()| self.engine.save_root(&root_in(&directory)));
                 let goes_on = self.engine.go_on();
                 // It stood still meanwhile, and is not to be blamed for it.
                 self.answered = Instant::now();

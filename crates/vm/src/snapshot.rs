@@ -78,8 +78,8 @@ impl Snapshots {
         let text = std::fs::read(directory.join(DESCRIPTION)).map_err(|error| broken(&error))?;
         let of = serde_json::from_slice(&text).map_err(|error| broken(&error))?;
         let snapshot = Snapshot { directory: directory.clone(), of };
-        if !snapshot.state().exists() {
-            return Err(broken(&"it has no state"));
+        if !snapshot.state().exists() || !snapshot.root().exists() {
+            return Err(broken(&"it has no state, or no root"));
         }
         Ok(snapshot)
     }
@@ -121,9 +121,13 @@ impl Snapshots {
     }
 }
 
-/// The file in a snapshot's directory.
+/// Files in a snapshot's directory.
 pub(crate) fn state_in(directory: &Path) -> PathBuf {
     directory.join("state")
+}
+
+pub(crate) fn root_in(directory: &Path) -> PathBuf {
+    directory.join("root")
 }
 
 impl Snapshot {
@@ -132,9 +136,15 @@ impl Snapshot {
         state_in(&self.directory)
     }
 
+    /// Its root file system then.
+    pub fn root(&self) -> PathBuf {
+        root_in(&self.directory)
+    }
+
     /// How much it takes.
     pub fn bytes(&self) -> u64 {
-        std::fs::metadata(self.state()).map_or(0, |found| found.len())
+        let bytes = |path| std::fs::metadata(path).map_or(0, |found| found.len());
+        bytes(self.state()) + bytes(self.root())
     }
 }
 
@@ -154,13 +164,17 @@ mod tests {
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
         let without = |_: &Path| Ok::<(), SnapshotError>(());
         let error = snapshots.make(&name, &of, without).unwrap_err();
-        assert!(error.to_string().contains("it has no state"), "{error}");
+        assert!(error.to_string().contains("it has no state, or no root"), "{error}");
         snapshots.remove(&name).unwrap();
         let saves = |at: &Path| {
-            std::fs::write(state_in(at), "all").map_err(|error| SnapshotError::Host(at.into(), error))
+            let files = [(state_in(at), "all"), (root_in(at), "root")];
+            files
+                .iter()
+                .try_for_each(|(path, text)| std::fs::write(path, text))
+                .map_err(|error| SnapshotError::Host(at.into(), error))
         };
         let made = snapshots.make(&name, &of, saves).unwrap();
-        assert_eq!((made.of.clone(), made.bytes()), (of.clone(), 3));
+        assert_eq!((made.of.clone(), made.bytes()), (of.clone(), 7));
         assert!(matches!(snapshots.make(&name, &of, saves), Err(SnapshotError::Exists(_))));
         assert_eq!(snapshots.list(), [(name, made)]);
         std::fs::remove_dir_all(directory).unwrap();
