@@ -78,8 +78,8 @@ fn window_of(windows: &[Window], page: u32) -> Option<(&Window, u64)> {
 struct Lines {
     stream: Stream,
     dead: Vec<CellId>,
-    /// One has died since that was looked at last.
-    has_news: bool,
+    /// Since that was looked at last.
+    one_died: bool,
 }
 
 impl Lines {
@@ -87,7 +87,7 @@ impl Lines {
     fn lose(&mut self, cell: CellId, pages: &mut SharedPages<Id>, ground: &mut dyn Ground) {
         self.stream.close(cell);
         self.dead.push(cell);
-        self.has_news = true;
+        self.one_died = true;
         pages.peer_died(Instant::now(), ground, cell).expect(INFALLIBLE);
     }
 }
@@ -209,7 +209,7 @@ impl<M: Machine> Memory<M> {
         })?;
         self.shared = Some(Shared {
             pages,
-            lines: Lines { stream: sharing.stream, dead: Vec::new(), has_news: false },
+            lines: Lines { stream: sharing.stream, dead: Vec::new(), one_died: false },
             windows,
             frames,
             woken: BTreeMap::new(),
@@ -434,7 +434,7 @@ impl<M: Machine> Unix<M> {
         while let Some(shared) = &mut self.memory.shared {
             let woken = std::mem::take(&mut shared.woken);
             let arrivals = std::mem::take(&mut shared.arrivals);
-            let one_died = std::mem::take(&mut shared.lines.has_news);
+            let one_died = std::mem::take(&mut shared.lines.one_died);
             if woken.is_empty() && arrivals.is_empty() && !one_died {
                 return;
             }
