@@ -179,8 +179,8 @@ impl Agent {
     fn obey(&mut self, said: ToGuest) {
         match said {
             ToGuest::Become(who) => {
-                becoming::become_who(&who);
-                self.say(&FromGuest::Became { version: VERSION });
+                let is_seeded = becoming::become_who(&who);
+                self.say(&FromGuest::Became { version: VERSION, is_seeded });
             }
             ToGuest::Ping { number } => {
                 self.say(&FromGuest::Pong { number, memory: memory_shown().unwrap_or_default() });

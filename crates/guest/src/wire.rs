@@ -84,6 +84,8 @@ pub enum FromGuest {
     Became {
         /// What it understands.
         version: u32,
+        /// Its kernel has taken the seed: its random numbers are its own.
+        is_seeded: bool,
     },
     /// It is well.
     Pong {

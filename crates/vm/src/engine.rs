@@ -215,8 +215,11 @@ impl Engine {
         self.say(&ToGuest::Become(who)).map_err(lost)?;
         loop {
             match self.hear(until)? {
-                Some(FromGuest::Became { version: VERSION }) => return Ok(()),
-                Some(FromGuest::Became { version }) => {
+                Some(FromGuest::Became { version: VERSION, is_seeded: true }) => return Ok(()),
+                Some(FromGuest::Became { version: VERSION, .. }) => {
+                    return Err(EngineError::Agent("its random numbers are not its own".into()));
+                }
+                Some(FromGuest::Became { version, .. }) => {
                     return Err(EngineError::Agent(format!(
                         "it is of version {version}, and this of {VERSION}"
                     )));

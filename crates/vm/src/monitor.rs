@@ -476,8 +476,9 @@ impl<'a> Monitor<'a> {
     fn believe(&mut self, said: FromGuest, user: &mut dyn User) {
         let now = Instant::now();
         match said {
-            FromGuest::Became { version } => {
-                if version == VERSION && self.begun.is_none() {
+            FromGuest::Became { version, is_seeded } => {
+                // Whoever has another's random numbers is not at work.
+                if version == VERSION && is_seeded && self.begun.is_none() {
                     self.begun = Some(now);
                     self.answered = now;
                     self.state = State::Up;

@@ -20,18 +20,20 @@ struct Entropy {
     content: [u8; 32],
 }
 
-/// Becomes whoever the host says, as far as this guest's kernel permits: what it does not is as it was.
-pub(super) fn become_who(who: &Become) {
+/// Becomes whoever the host says, as far as this guest's kernel permits: what it does not is as it was. Whether it has
+/// taken the seed.
+pub(super) fn become_who(who: &Become) -> bool {
     if !who.name.is_empty() {
         let _ = rustix::system::sethostname(who.name.as_bytes());
     }
+    let mut is_seeded = false;
     if let Ok(random) = File::options().write(true).open("/dev/urandom") {
         let entropy = Entropy { bits: 256, bytes: 32, content: who.seed };
         // SAFETY: the first call reads a structure of this layout, the second nothing.
-        unsafe {
-            libc::ioctl(random.as_raw_fd(), RNDADDENTROPY, &raw const entropy);
-            libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG);
-        }
+        is_seeded = unsafe {
+            libc::ioctl(random.as_raw_fd(), RNDADDENTROPY, &raw const entropy) == 0
+                && libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG) == 0
+        };
     }
     if who.time_ns > 0 {
         let [seconds, nanoseconds] = [who.time_ns / 1_000_000_000, who.time_ns % 1_000_000_000];
@@ -42,6 +44,7 @@ pub(super) fn become_who(who: &Become) {
     if let (Some(mac), Some(device)) = (who.mac, network_device()) {
         set_address(&device, mac);
     }
+    is_seeded
 }
 
 /// The first one that is no loopback.
