@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use comb_guest::wire::{Become, Command, Ended};
+use comb_vm::attached::Devices;
 use comb_vm::control::proportional_bytes;
 use comb_vm::engine::Engine;
 use comb_vm::hardware::{Accelerator, Backing, Hardware, Root, Under};
@@ -79,7 +80,12 @@ impl World {
 
     /// A machine that boots, from memory over the image.
     fn boot(&self, hardware: &Hardware, name: &str) -> Outcome<Engine> {
-        let backing = Backing { ram: None, root: Root::Memory(self.own_root()), under: Under::Private };
+        let backing = Backing {
+            ram: None,
+            root: Root::Memory(self.own_root()),
+            under: Under::Private,
+            devices: Devices::default(),
+        };
         self.begin(hardware, &backing, name)
     }
 

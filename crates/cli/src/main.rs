@@ -153,6 +153,10 @@ enum Command {
     #[command(hide = true)]
     VmMonitor(vm::VmMonitor),
     #[command(hide = true)]
+    VmDisk(vm::VmDisk),
+    #[command(hide = true)]
+    VmSwitch(vm::VmSwitch),
+    #[command(hide = true)]
     Wax(wax::Wax),
 }
 
@@ -189,6 +193,8 @@ impl Command {
             Self::Kernel(kernel) => kernel.run(output),
             Self::Vm(vm) => vm.run(output),
             Self::VmMonitor(monitor) => monitor.run(),
+            Self::VmDisk(disk) => Ok(disk.run()),
+            Self::VmSwitch(switch) => Ok(switch.run()),
             Self::Bench(bench) => bench.run(output),
             Self::Reproduce(reproduce) => reproduce.run(output),
             Self::Sim(sim) => sim.run(output),
@@ -215,6 +221,8 @@ impl Command {
             | Self::BenchSide(_)
             | Self::RunPart(_)
             | Self::VmMonitor(_)
+            | Self::VmDisk(_)
+            | Self::VmSwitch(_)
             | Self::Wax(_) => true,
             Self::Dashboard(dashboard) => dashboard.is_part(),
             Self::Cell(cell) => cell.is_part(),

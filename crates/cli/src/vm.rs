@@ -2,6 +2,7 @@
 
 mod exec;
 mod monitor;
+mod nets;
 mod shown;
 
 use std::path::PathBuf;
@@ -11,11 +12,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use comb_host::RuntimeDirectory;
 use comb_host::state_directory::StateDirectory;
+use comb_vm::attached::{Attached, DiskOf, SubnetOf};
 use comb_vm::control::{Answer, Ask, AskError, Machines};
 use comb_vm::hardware::{Accelerator, Hardware};
 use comb_vm::image::{Images, Recipe};
 use comb_vm::names::Name;
 use comb_vm::snapshot::{Of, Snapshots};
+use comb_vm::subnets::Subnets;
 use comb_vm::template::Template;
 use serde_json::json;
 
@@ -27,6 +30,7 @@ use crate::table;
 use crate::vm::monitor::{At, Begin};
 
 pub(crate) use monitor::VmMonitor;
+pub(crate) use nets::{VmDisk, VmSwitch};
 
 const EXAMPLES: &str = "\
 An image is a kernel and a root file system, made once. Machines of one image share one copy of it in memory and on disk; what each writes is its own, and gone with it.
@@ -38,6 +42,8 @@ Examples:
   comb vm create build --from-debian --packages gcc,make
   comb vm clone small -n 8                            small-1 to small-8
   comb vm exec small-3 -- uname -a
+  comb vm run small --as db --net lab --disk data.img:overlay=db.changes
+  comb vm clone small --as web --net lab:nat          `comb vm exec web -- ping db`
   comb vm ls
   comb vm stop --all";
 
@@ -64,6 +70,8 @@ enum Command {
     /// List the machines that run
     #[command(visible_alias = "list")]
     Ls,
+    /// List the subnets, who is on them, and what became of what they sent
+    Nets,
     /// Run a program in a machine
     Exec(exec::Exec),
     /// Be at a machine's console; Ctrl-] leaves it
@@ -132,12 +140,20 @@ struct Made {
     /// The cells that may have it in charge, when there are any (`comb up`): a list such as 1,3 or all; `none`: it is nobody's
     #[arg(long, value_name = "CELLS", value_parser = cells)]
     cells: Option<Cells>,
+    /// Have a place on this subnet, which is there as long as a machine is on it; others on it know it by its name. With `SUBNET:nat` it reaches what you reach, too, with
+    /// `SUBNET:tap=DEVICE` the host's network
+    #[arg(long, value_name = "SUBNET")]
+    net: Option<SubnetOf>,
 }
 
 #[derive(Debug, Args)]
 struct Run {
     #[command(flatten)]
     made: Made,
+    /// Have a disk with what this file contains. What is written is gone with the machine; with `FILE:overlay=OTHER` it is kept in that file, with `FILE:exclusive` it goes to the
+    /// file itself, which nobody else has meanwhile; `FILE:read-only`
+    #[arg(long, value_name = "FILE")]
+    disk: Vec<DiskOf>,
 }
 
 #[derive(Debug, Args)]
@@ -232,6 +248,13 @@ pub(crate) fn machines(directory: &RuntimeDirectory) -> Machines {
     Machines::at(path.into())
 }
 
+/// The subnets of this host, whose switches are this program.
+pub(crate) fn subnets(directory: &RuntimeDirectory) -> Result<Subnets, Failure> {
+    let mut path = directory.path().as_os_str().to_owned();
+    path.push("-nets");
+    Ok(Subnets::at(path.into(), std::env::current_exe()?))
+}
+
 /// Where images are.
 pub(crate) fn images() -> Images {
     Images::at(StateDirectory::from_environment().path().join("images"))
@@ -259,8 +282,12 @@ impl Vm {
         match self.command {
             Command::Create(create) => create.run(output),
             Command::Images(of) => of.run(output),
-            Command::Run(run) => run.made.start(&machines, None, output),
-            Command::Clone(clone) => clone.made.start(&machines, Some(clone.count), output),
+            Command::Run(run) => {
+                let disks = run.disk.into_iter().map(DiskOf::absolute).collect::<Result<_, _>>()?;
+                run.made.start(&machines, None, disks, output)
+            }
+            Command::Clone(clone) => clone.made.start(&machines, Some(clone.count), Vec::new(), output),
+            Command::Nets => nets::list(&subnets(&directory)?, output),
             Command::Ls => shown::list(&machines, output),
             Command::Exec(exec) => exec.run(&machines),
             Command::Console(console) => console.run(&machines),
@@ -324,13 +351,19 @@ impl ImagesOf {
 }
 
 impl Made {
-    fn start(self, machines: &Machines, clones: Option<u32>, output: Output) -> Outcome {
+    fn start(self, machines: &Machines, clones: Option<u32>, disks: Vec<DiskOf>, output: Output) -> Outcome {
+        let attached = Attached { disks, subnet: self.net };
+        if self.merge && clones.is_none() && !attached.is_empty() {
+            let why = "a machine with a disk or a network shows its memory to other processes, which cannot be merged: leave out --merge, or say `comb vm clone`";
+            return Err(Failure::usage(why));
+        }
         let image = images().open(&self.image)?;
         let hardware = Hardware {
             memory_bytes: self.memory.next_multiple_of(2 << 20),
             processors: self.cpus,
             accelerator: Accelerator::of_host(),
             merges: self.merge,
+            attached,
         };
         if clones.is_some() {
             // Once, and not by each.

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "vm/attached.rs"]
+mod attached;
+
 /// Nothing that goes well takes as long.
 const LIMIT: Duration = Duration::from_secs(240);
 

@@ -19,6 +19,7 @@ use crate::frames::{FrameError, Frames, framed};
 use crate::wire::{Command, Ended, FromGuest, MemoryShown, ToGuest, VERSION, WINDOW_BYTES};
 
 mod becoming;
+mod network;
 
 /// So many programs run at once for the host.
 const MOST_PROGRAMS: usize = 256;
@@ -210,6 +211,8 @@ impl Agent {
                     let _ = rustix::process::pidfd_send_signal(&program.process, signal);
                 }
             }
+            ToGuest::Network(network) => network::join(&network),
+            ToGuest::Names(names) => network::know(&names),
             ToGuest::PowerOff => becoming::power_off(),
         }
     }

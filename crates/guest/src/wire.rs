@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const PORT: &str = "comb.guest";
 
 /// Of what the two say; who hears another than its own says so, and nothing more.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A program's output, or its input, that has come and not been taken is at most so much.
 pub const WINDOW_BYTES: usize = 1 << 16;
@@ -49,6 +49,10 @@ pub enum ToGuest {
         /// By its number.
         signal: i32,
     },
+    /// Have a place on a network, which it had lost.
+    Network(Network),
+    /// Who else is on its network, by name.
+    Names(Vec<(String, [u8; 4])>),
     /// End in good order.
     PowerOff,
 }
@@ -62,8 +66,19 @@ pub struct Become {
     pub seed: [u8; 32],
     /// What time it is, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The address of its network device; none: as it is.
-    pub mac: Option<[u8; 6]>,
+    /// Its place on a network, if it has one.
+    pub network: Option<Network>,
+}
+
+/// A guest's place on a network.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Network {
+    /// The device's link-level address, by which it is found.
+    pub mac: [u8; 6],
+    /// Its own, in a network of 256.
+    pub address: [u8; 4],
+    /// By which all others are reached, and who knows their names; none: they are not.
+    pub outside: Option<[[u8; 4]; 2]>,
 }
 
 /// What to run.

@@ -126,6 +126,12 @@ pub struct Shown {
     pub replaced: u32,
     /// What the guest says of its memory.
     pub guest: MemoryShown,
+    /// Its address on its subnet, if it is on one.
+    pub address: Option<[u8; 4]>,
+    /// The processes that serve its disks.
+    pub disk_servers: Vec<u32>,
+    /// How often one of them was started again.
+    pub disk_restarts: u32,
     /// The longest between two answers of the guest's, in microseconds, and how many there were.
     pub longest_gap_us: u64,
     /// The usual time between two, in microseconds.

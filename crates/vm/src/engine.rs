@@ -1,11 +1,10 @@
 //! A running engine with one machine, and the lines to it.
 
-#![expect(unsafe_code, reason = "what is said between fork and exec is said by calls that have no safe form")]
+#![expect(unsafe_code, reason = "a descriptor that is inherited is made by a call that has no safe form")]
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +14,9 @@ use comb_guest::wire::{Become, Command as WireCommand, Ended, FromGuest, ToGuest
 use serde_json::json;
 use thiserror::Error;
 
+use crate::attached::mac_text;
+use crate::children;
+use crate::devices::switch::control::Joined;
 use crate::hardware::{Backing, Hardware, Lines, QEMU};
 use crate::image::Image;
 use crate::qmp::{Qmp, QmpError};
@@ -91,31 +93,10 @@ impl Engine {
             console: console_theirs.as_raw_fd(),
             agent: agent_theirs.as_raw_fd(),
         };
-        let members =
-            cgroup.map(|cgroup| std::fs::File::options().write(true).open(cgroup.join("cgroup.procs")));
-        let members = members.transpose().map_err(host("the cell's cgroup"))?;
         let mut command = Command::new(QEMU);
         command.args(hardware.command_line(image, backing, lines, waits));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let parent = rustix::process::getpid();
-        // SAFETY: between fork and exec it makes system calls alone.
-        unsafe {
-            command.pre_exec(move || {
-                // Who asks for its own end by a terminal's key asks the machine for nothing.
-                libc::setpgid(0, 0);
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                if libc::getppid() != parent.as_raw_nonzero().get() {
-                    return Err(ErrorKind::Interrupted.into());
-                }
-                if let Some(members) = &members {
-                    let zero = b"0";
-                    if libc::write(members.as_raw_fd(), zero.as_ptr().cast(), 1) < 0 {
-                        return Err(io::Error::last_os_error());
-                    }
-                }
-                Ok(())
-            });
-        }
+        children::bind(&mut command, cgroup).map_err(host("the cell's cgroup"))?;
         let mut child = command.spawn().map_err(|error| match error.kind() {
             ErrorKind::NotFound => EngineError::NotInstalled,
             _ => EngineError::Host(QEMU, error),
@@ -159,6 +140,25 @@ impl Engine {
         let arguments = json!({ "val": at, "size": bytes, "filename": name });
         self.qmp.call("pmemsave", &arguments, ANSWER_LIMIT)?;
         Ok(())
+    }
+
+    /// Gives a machine that runs a place on a subnet, by a stream of frames.
+    pub fn attach(&mut self, joined: &Joined) -> Result<(), EngineError> {
+        let path =
+            joined.socket.to_str().ok_or_else(|| EngineError::Ended("a socket's name is no text".into()))?;
+        let address = json!({ "type": "unix", "path": path });
+        let netdev = json!({ "type": "stream", "id": "subnet", "server": false, "addr": address });
+        self.qmp.call("netdev_add", &netdev, ANSWER_LIMIT)?;
+        let mac = mac_text(joined.mac);
+        let device = json!({ "driver": "virtio-net-pci", "netdev": "subnet", "id": "port", "mac": mac });
+        self.qmp.call("device_add", &device, ANSWER_LIMIT)?;
+        Ok(())
+    }
+
+    /// Takes that from it, as far as it is there; the guest may take a while to let go.
+    pub fn detach(&mut self) {
+        let _ = self.qmp.call("device_del", &json!({ "id": "port" }), ANSWER_LIMIT);
+        let _ = self.qmp.call("netdev_del", &json!({ "id": "subnet" }), ANSWER_LIMIT);
     }
 
     /// Has a machine that is stopped go on.

@@ -1,11 +1,11 @@
 //! A machine's hardware, as an engine is told of it.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::attached::{Attached, Devices, with_path};
 use crate::image::Image;
 
 /// The engine's program.
@@ -65,11 +65,20 @@ pub struct Hardware {
     pub accelerator: Accelerator,
     /// Have the host's kernel look for pages that are alike in machines, and keep one. Whoever runs in one machine can find out by the time that a store takes what another has.
     pub merges: bool,
+    /// What is attached to it.
+    #[serde(default)]
+    pub attached: Attached,
 }
 
 impl Default for Hardware {
     fn default() -> Self {
-        Self { memory_bytes: 256 << 20, processors: 1, accelerator: Accelerator::of_host(), merges: false }
+        Self {
+            memory_bytes: 256 << 20,
+            processors: 1,
+            accelerator: Accelerator::of_host(),
+            merges: false,
+            attached: Attached::default(),
+        }
     }
 }
 
@@ -91,6 +100,8 @@ pub struct Backing {
     pub root: Root,
     /// What becomes of files under memory.
     pub under: Under,
+    /// Who else has it, without files.
+    pub devices: Devices,
 }
 
 /// Numbers of descriptors that the engine inherits.
@@ -141,6 +152,9 @@ impl Hardware {
         let share = if backing.under == Under::Shared { "on" } else { "off" };
         match &backing.ram {
             Some(path) => add("-object", memory("ram", ram, path, &format!("share={share},merge={merge}"))),
+            None if backing.devices != Devices::default() => {
+                add("-object", format!("memory-backend-memfd,id=ram,size={ram},share=on,merge=off").into());
+            }
             None => {
                 add("-object", format!("memory-backend-ram,id=ram,size={ram},merge={merge}").into());
             }
@@ -177,6 +191,10 @@ impl Hardware {
         add("-device", "virtio-balloon-pci,id=balloon,free-page-reporting=on,deflate-on-oom=on".into());
         add("-device", "virtio-rng-pci".into());
         add("-device", "pvpanic-pci".into());
+        let mut options = backing.devices.options().into_iter();
+        while let (Some(option), Some(value)) = (options.next(), options.next()) {
+            add(&option.to_string_lossy(), value);
+        }
         if waits {
             add("-incoming", "defer".into());
         }
@@ -185,20 +203,7 @@ impl Hardware {
 }
 
 fn memory(id: &str, bytes: u64, path: &Path, rest: &str) -> OsString {
-    with_path(format!("memory-backend-file,id={id},size={bytes},{rest},mem-path="), path)
-}
-
-fn with_path(options: String, path: &Path) -> OsString {
-    let mut text = OsString::from(options);
-    // A comma ends a value, and two are one that does not.
-    let mut parts = path.as_os_str().as_encoded_bytes().split(|&byte| byte == b',');
-    let mut escaped = parts.next().unwrap_or_default().to_vec();
-    for part in parts {
-        escaped.extend_from_slice(b",,");
-        escaped.extend_from_slice(part);
-    }
-    text.push(OsString::from_vec(escaped));
-    text
+    with_path(format!("memory-backend-file,id={id},size={bytes},{rest},mem-path=").into(), path)
 }
 
 #[cfg(test)]
@@ -223,6 +228,7 @@ mod tests {
             ram: Some("/t/ram".into()),
             root: Root::Memory("/t/a,b".into()),
             under: Under::Private,
+            devices: Devices::default(),
         };
         let private = line(&backing, &hardware, true);
         assert!(private.contains("id=ram,size=268435456,share=off,merge=off,mem-path=/t/ram"), "{private}");

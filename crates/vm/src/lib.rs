@@ -2,6 +2,8 @@
 //!
 //! The engine is QEMU, as it comes. What is here is what Disco's monitor did beside running instructions: the memory, the disks, the network, and what to do with them.
 
+pub mod attached;
+mod children;
 pub mod control;
 pub mod devices;
 pub mod engine;
@@ -11,4 +13,5 @@ pub mod monitor;
 pub mod names;
 pub mod qmp;
 pub mod snapshot;
+pub mod subnets;
 pub mod template;

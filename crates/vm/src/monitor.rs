@@ -1,12 +1,14 @@
 //! A machine's monitor: the process that has its engine, looks after its guest, and does what its user asks.
 
+mod attachments;
+
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_guest::frames::{Frames, framed};
@@ -17,12 +19,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use thiserror::Error;
 
+use self::attachments::Attachments;
+use crate::attached::DiskError;
 use crate::control::{Answer, Ask, Machines, SOCKET, Shown, State};
 use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 use crate::names::Name;
 use crate::snapshot::{Snapshot, root_in, state_in};
+use crate::subnets::{JoinError, Subnets};
 use crate::template::Template;
 
 /// How often a guest is asked whether it is well.
@@ -56,6 +61,8 @@ pub struct Order {
     pub hardware: Hardware,
     /// Another takes its place when it fails.
     pub is_replaced: bool,
+    /// Those that it may join.
+    pub subnets: Subnets,
 }
 
 /// Where a machine begins.
@@ -93,6 +100,12 @@ pub enum MonitorError {
     /// The engine, or the guest.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Its place on a subnet.
+    #[error(transparent)]
+    Join(#[from] JoinError),
     /// It is to run nowhere.
     #[error("{0}")]
     NoSeat(String),
@@ -150,7 +163,7 @@ pub fn run(machines: &Machines, order: &Order, user: &mut dyn User) -> Result<En
     let log = directory.join("console.log");
     let log = File::options().create(true).truncate(true).write(true).open(&log).map_err(host(&log))?;
     let mut clients = Clients::new(listener);
-    let ended = run_all(order, user, &mut clients, &log);
+    let ended = run_all(order, user, &directory, &mut clients, &log);
     clients.push_all();
     let _ = std::fs::remove_dir_all(&directory);
     // The last one leaves nothing.
@@ -162,13 +175,17 @@ pub fn run(machines: &Machines, order: &Order, user: &mut dyn User) -> Result<En
 fn run_all(
     order: &Order,
     user: &mut dyn User,
+    directory: &Path,
     clients: &mut Clients,
     log: &File,
 ) -> Result<End, MonitorError> {
-    let mut replaced = 0;
+    let (mut replaced, mut port) = (0, None);
     loop {
         let seat = user.seat(replaced).map_err(MonitorError::NoSeat)?;
-        let mut monitor = Monitor::new(order, seat, clients, log, replaced)?;
+        let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
+        let attachments = Attachments::begin(order, directory, cgroup, port)?;
+        port = attachments.number();
+        let mut monitor = Monitor::new(order, seat, attachments, clients, log, replaced)?;
         user.tell(Told::Engine(monitor.engine.process()));
         let end = monitor.watch(user);
         if !order.is_replaced || matches!(end, End::Stopped | End::Killed) {
@@ -264,6 +281,7 @@ struct Monitor<'a> {
     log: &'a File,
     replaced: u32,
     engine: Engine,
+    attachments: Attachments,
     started: Instant,
     begun: Option<Instant>,
     state: State,
@@ -291,13 +309,15 @@ impl<'a> Monitor<'a> {
     fn new(
         order: &'a Order,
         seat: Option<Seat>,
+        mut attachments: Attachments,
         clients: &'a mut Clients,
         log: &'a File,
         replaced: u32,
     ) -> Result<Self, MonitorError> {
         let started = Instant::now();
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
-        let over = |root| Backing { ram: None, root: Root::Memory(root), under: Under::Private };
+        let devices = attachments.devices().clone();
+        let over = |root| Backing { ram: None, root: Root::Memory(root), under: Under::Private, devices };
         let backing = match &order.beginning {
             Beginning::Boot => over(order.image.directory.join("root")),
             Beginning::Template(template) => template.backing(),
@@ -310,6 +330,7 @@ impl<'a> Monitor<'a> {
             Beginning::Template(template) => engine.take_up(&template.state(), true)?,
             Beginning::Snapshot(snapshot) => engine.take_up(&snapshot.state(), false)?,
         }
+        attachments.attach(&mut engine)?;
         for line in [&engine.agent, &engine.console] {
             line.set_nonblocking(true).map_err(|error| EngineError::Host("a line to the engine", error))?;
         }
@@ -320,6 +341,7 @@ impl<'a> Monitor<'a> {
             log,
             replaced,
             engine,
+            attachments,
             started,
             begun: None,
             state: State::Begins,
@@ -336,7 +358,8 @@ impl<'a> Monitor<'a> {
             guest: MemoryShown::default(),
             next_exec: 1,
         };
-        let who = Become { name: order.name.to_string(), seed: random(), time_ns: now_ns(), mac: None };
+        let (name, network) = (order.name.to_string(), monitor.attachments.network());
+        let who = Become { name, seed: random(), time_ns: now_ns(), network };
         monitor.tell_guest(&ToGuest::Become(who));
         Ok(monitor)
     }
@@ -355,6 +378,9 @@ impl<'a> Monitor<'a> {
                 }
             }
             self.look_at_clock();
+            for said in self.attachments.look(self.order, &mut self.engine) {
+                self.tell_guest(&said);
+            }
             let _ = push(&mut self.engine.agent, &mut self.agent_goes);
             let _ = push(&mut self.engine.console, &mut self.console_goes);
             self.clients.push_all();
@@ -619,6 +645,10 @@ impl<'a> Monitor<'a> {
                 self.end = Some(End::Killed);
                 Some(Answer::Done)
             }
+            (Ask::Snapshot { .. }, _) if !self.order.hardware.attached.is_empty() => {
+                let why = "it has disks or a network, which are not saved: only a machine without them is";
+                Some(Answer::Refused(why.into()))
+            }
             (Ask::Snapshot { directory }, _) => {
                 let state = self.engine.save(&state_in(&directory), false);
                 let saved = state.and_then(|()| self.engine.save_root(&root_in(&directory)));
@@ -657,6 +687,9 @@ impl<'a> Monitor<'a> {
             age_ms: micros(self.started.elapsed()) / 1000,
             replaced: self.replaced,
             guest: self.guest,
+            address: self.attachments.network().map(|network| network.address),
+            disk_servers: self.attachments.servers().0,
+            disk_restarts: self.attachments.servers().1,
             longest_gap_us: micros(self.longest_gap),
             usual_gap_us: micros(gaps.get(gaps.len() / 2).copied().unwrap_or_default()),
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use comb_guest::wire::{Become, Command};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::attached::Devices;
 use crate::engine::{Engine, EngineError};
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
@@ -62,6 +63,7 @@ impl Template {
             ram: Some(self.directory.join("ram")),
             root: Root::Memory(self.directory.join("root")),
             under: Under::Private,
+            devices: Devices::default(),
         }
     }
 
@@ -77,7 +79,12 @@ fn make(image: &Image, hardware: &Hardware, directory: &Path) -> Result<(), Engi
     let (ram, root) = (directory.join("ram"), directory.join("root"));
     copy_with_holes(&image.directory.join("root"), &root).map_err(host)?;
     File::create_new(&ram).and_then(|file| file.set_len(hardware.memory_bytes)).map_err(host)?;
-    let backing = Backing { ram: Some(ram), root: Root::Memory(root), under: Under::Shared };
+    let backing = Backing {
+        ram: Some(ram),
+        root: Root::Memory(root),
+        under: Under::Shared,
+        devices: Devices::default(),
+    };
     let mut engine = Engine::start(hardware, image, &backing, false, None)?;
     engine.become_who(Become { name: image.name.to_string(), ..Become::default() }, BEGIN_LIMIT)?;
     // Pages that are free lie together then, which are told of by the block; a guest that cannot do that has more of them in the file.

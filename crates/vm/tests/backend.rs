@@ -190,6 +190,27 @@ fn memory_that_can_be_taken_away_is_refused() {
     assert!(device.0.lock().expect("a lock").faults[0].contains("sealed"));
 }
 
+/// A guest may have other memory besides, over a file of the host's: what lies there is refused, and all else goes on.
+#[test]
+fn memory_over_a_file_is_none_of_the_device_s() {
+    let place = Place::new("over-a-file");
+    let socket = place.path("socket");
+    let device = Capitals::default();
+    let _served = Served::new(device.clone(), std::slice::from_ref(&socket));
+    let mut engine = Engine::connect(&socket, MEMORY, 2);
+    let file = rustix::fs::memfd_create("root", rustix::fs::MemfdFlags::ALLOW_SEALING).expect("a memfd");
+    rustix::fs::ftruncate(&file, MEMORY as u64).expect("its length");
+    let file = vm_memory::FileOffset::new(file.into(), 0);
+    let root: vm_memory::GuestMemoryMmap<()> =
+        vm_memory::GuestMemoryMmap::from_ranges_with_files([(GuestAddress(1 << 32), MEMORY, Some(file))])
+            .expect("a mapping");
+    let mut all = regions(&engine.memory);
+    all.extend(regions(&root));
+    engine.front.set_mem_table(&all).expect("both are taken");
+    engine.start(0, 0);
+    assert_eq!(ask(&mut engine, 0, "goes on"), "GOES ON");
+}
+
 /// As many chains as are served in one turn: the device has to look again by itself, for it has not said that it wants to hear of the next one.
 #[test]
 fn a_ring_may_be_full() {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use comb_vm::attached::Devices;
 use comb_vm::engine::Engine;
 use comb_vm::hardware::{Backing, Hardware, Root, Under};
 
@@ -72,7 +73,12 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
         move |number: usize| {
             say(&format!("plain QEMU with a disk of its own, {} of {GUESTS}", number + 1));
             std::fs::copy(world.own_root(), disk(number))?;
-            let backing = Backing { ram: None, root: Root::Drive(disk(number)), under: Under::Private };
+            let backing = Backing {
+                ram: None,
+                root: Root::Drive(disk(number)),
+                under: Under::Private,
+                devices: Devices::default(),
+            };
             world.begin(&hardware, &backing, "plain")
         }
     };

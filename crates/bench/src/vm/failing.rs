@@ -6,6 +6,7 @@ use comb_guest::wire::{FromGuest, ToGuest};
 use comb_vm::control::{Machines, State};
 use comb_vm::engine::Engine;
 use comb_vm::monitor::{Beginning, End, Order, Seat, Told, User, run};
+use comb_vm::subnets::Subnets;
 
 use super::{LIMIT, Outcome, World, at_most};
 use crate::net::median;
@@ -106,6 +107,7 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     drop(survivors);
     say("replacing");
     let order = Order {
+        subnets: Subnets::at(world.place.0.join("nets"), std::env::current_exe()?),
         name: "phoenix".parse()?,
         image: world.image.clone(),
         beginning: Beginning::Template(template),

@@ -142,6 +142,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         beginning,
         hardware: begin.hardware.clone(),
         is_replaced: begin.is_replaced,
+        subnets: super::subnets(directory)?,
     };
     let mut charge = Charge {
         directory,

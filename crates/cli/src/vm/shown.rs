@@ -1,5 +1,6 @@
 //! What is shown of images and machines.
 
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use comb_vm::control::{Machines, Shown, proportional_bytes};
@@ -92,6 +93,9 @@ fn object(shown: &Shown, host_bytes: Option<u64>) -> Value {
         "begun_us": shown.begun_us,
         "age_ms": shown.age_ms,
         "replaced": shown.replaced,
+        "address": shown.address.map(|address| Ipv4Addr::from(address).to_string()),
+        "disk_servers": shown.disk_servers,
+        "disk_restarts": shown.disk_restarts,
         "longest_gap_us": shown.longest_gap_us,
         "usual_gap_us": shown.usual_gap_us,
     })
@@ -119,6 +123,7 @@ fn row(shown: &Shown, host_bytes: Option<u64>) -> Vec<String> {
         shown.begun_us.map_or_else(dash, |took| format!("{:.2} s", took as f64 / 1e6)),
         age(shown.age_ms),
         shown.replaced.to_string(),
+        shown.address.map_or_else(dash, |address| Ipv4Addr::from(address).to_string()),
     ]
 }
 
@@ -135,7 +140,9 @@ pub(super) fn list(machines: &Machines, output: Output) -> Outcome {
         if all.is_empty() {
             return "no machines run: `comb vm clone IMAGE` starts one\n".to_owned();
         }
-        let heading = ["MACHINE", "IMAGE", "STATE", "CELL", "USES", "OF HOST", "BEGAN IN", "AGE", "REPLACED"];
+        let heading = [
+            "MACHINE", "IMAGE", "STATE", "CELL", "USES", "OF HOST", "BEGAN IN", "AGE", "REPLACED", "ADDRESS",
+        ];
         let mut rows = vec![heading.map(String::from).to_vec()];
         rows.extend(all.iter().map(|(shown, bytes)| row(shown, *bytes)));
         table::painted(

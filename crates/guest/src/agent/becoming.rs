@@ -2,12 +2,13 @@
 
 #![expect(
     unsafe_code,
-    reason = "the host's kernel is told of a random seed, the time and an address by calls that have no safe form"
+    reason = "the guest's kernel is told of a random seed and the time by calls that have no safe form"
 )]
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+use super::network;
 use crate::wire::Become;
 
 const RNDADDENTROPY: libc::Ioctl = 0x4008_5203;
@@ -41,41 +42,10 @@ pub(super) fn become_who(who: &Become) -> bool {
         // SAFETY: it reads a time.
         unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &raw const time) };
     }
-    if let (Some(mac), Some(device)) = (who.mac, network_device()) {
-        set_address(&device, mac);
+    if let Some(network) = &who.network {
+        network::join(network);
     }
     is_seeded
-}
-
-/// The first one that is no loopback.
-fn network_device() -> Option<String> {
-    let devices = std::fs::read_dir("/sys/class/net").ok()?;
-    let mut names: Vec<String> =
-        devices.filter_map(|device| device.ok()?.file_name().into_string().ok()).collect();
-    names.sort();
-    names.into_iter().find(|name| name != "lo" && name.len() < libc::IFNAMSIZ)
-}
-
-fn set_address(device: &str, mac: [u8; 6]) {
-    // SAFETY: all zeroes are a request.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
-        *to = from as libc::c_char;
-    }
-    // SAFETY: of a union that is all zeroes.
-    let address = unsafe { &mut request.ifr_ifru.ifru_hwaddr };
-    address.sa_family = libc::ARPHRD_ETHER;
-    for (to, from) in address.sa_data.iter_mut().zip(mac) {
-        *to = from as libc::c_char;
-    }
-    // SAFETY: it makes a descriptor, which is closed below, and reads a request that is whole.
-    unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        if socket >= 0 {
-            libc::ioctl(socket, libc::SIOCSIFHWADDR, &raw const request);
-            libc::close(socket);
-        }
-    }
 }
 
 /// Ends the guest in good order, if its first process knows how, and at once if not.

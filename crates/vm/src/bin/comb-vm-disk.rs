@@ -1,36 +1,5 @@
 //! Serves a disk to a virtual machine.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-use comb_vm::devices::disk::{Writes, serve};
-
-const USAGE: &str =
-    "comb-vm-disk --socket PATH --base FILE --overlay FILE | --temporary | --read-only | --exclusive";
-
-fn main() -> ExitCode {
-    let (mut socket, mut base, mut writes) = (None, None, None);
-    let mut arguments = std::env::args_os().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut path = || arguments.next().map(PathBuf::from);
-        match argument.to_str() {
-            Some("--socket") => socket = path(),
-            Some("--base") => base = path(),
-            Some("--overlay") => writes = path().map(Writes::Overlay),
-            Some("--temporary") => writes = Some(Writes::Temporary),
-            Some("--read-only") => writes = Some(Writes::Refused),
-            Some("--exclusive") => writes = Some(Writes::Exclusive),
-            _ => {
-                eprintln!("{USAGE}");
-                return ExitCode::from(2);
-            }
-        }
-    }
-    let (Some(socket), Some(base), Some(writes)) = (socket, base, writes) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    let Err(error) = serve(&socket, &base, &writes);
-    eprintln!("comb-vm-disk: {error}");
-    ExitCode::FAILURE
+fn main() -> std::process::ExitCode {
+    comb_vm::devices::disk::command::run(std::env::args_os().skip(1))
 }

@@ -277,6 +277,13 @@ impl<D: Device> Backend<D> {
         Turn::Done
     }
 
+    /// Has a front-end go, if it is here.
+    pub fn send_away(&mut self, port: Port) {
+        if self.ports.get(port).is_some() {
+            self.part(port, Ok(()));
+        }
+    }
+
     fn part(&mut self, port: Port, why: Result<(), Fault>) {
         self.ports.lines[port as usize] = None;
         self.device.disconnected(port, why);

@@ -1,6 +1,7 @@
 //! Disks of virtual machines: many share one base, which is never written, and each has an overlay with what it wrote; or one has a disk for itself. (Disco §4.2.5)
 
 mod block;
+pub mod command;
 mod overlay;
 mod pieces;
 mod ranges;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FlockOperation, fadvise, fdatasync, flock};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 pub use block::{Block, Counts};
 
@@ -31,7 +33,7 @@ pub const SECTOR_BYTES: u64 = 512;
 const FINGERPRINT_BYTES: u64 = 1 << 20;
 
 /// What becomes of what a virtual machine writes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Writes {
     /// They go into an overlay in this file, which stays.
     Overlay(PathBuf),

@@ -5,6 +5,8 @@
 //! take it so it is finished and cut. A port has one address, and says to be no other. Ports are served in turn, each as much as the others; what comes for a
 //! port without buffers is lost, and keeps nobody waiting.
 
+pub mod addresses;
+pub mod command;
 pub mod control;
 pub mod frames;
 pub mod gateway;
@@ -33,11 +35,11 @@ const SENDING: usize = 1;
 /// As large as QEMU makes them at most.
 const RING_SIZE: u16 = 1024;
 
-/// What the switch watches besides its ports.
-const GATEWAY: u32 = 0;
-const CONTROL: u32 = 1;
+/// What the switch watches besides its front-ends: what is asked of it, and from here on those of its ports that are reached otherwise.
+const CONTROL: u32 = 0;
+const OTHERWISE: u32 = 1;
 
-/// All ports, who is there, and the way to the outside.
+/// All ports, and who is there.
 struct Switch {
     began: Instant,
     subnet: Subnet,
@@ -47,7 +49,8 @@ struct Switch {
     here: HashMap<PortId, Port>,
     /// At which port a front-end is.
     at: HashMap<Port, PortId>,
-    gateway: Option<(PortId, Gateway)>,
+    /// What is at ports that no front-end comes to: the gateway, and engines whose machine's memory is nobody else's.
+    otherwise: HashMap<PortId, Gateway>,
     /// Whether somebody asks something of the switch itself.
     is_asked: bool,
     /// Receivers that are to be told.
@@ -86,10 +89,11 @@ impl Device for Switch {
             self.is_asked = true;
             return Turn::Done;
         }
-        let Some((port, mut gateway)) = self.gateway.take() else { return Turn::Done };
+        let port = (name - OTHERWISE) as PortId;
+        let Some(mut gateway) = self.otherwise.remove(&port) else { return Turn::Done };
         let turn = self.serve_gateway(ports, port, &mut gateway);
         gateway.flush();
-        self.gateway = Some((port, gateway));
+        self.otherwise.insert(port, gateway);
         self.tell_receivers(ports);
         turn
     }
@@ -110,7 +114,7 @@ impl Switch {
             sockets: Vec::new(),
             here: HashMap::new(),
             at: HashMap::new(),
-            gateway: None,
+            otherwise: HashMap::new(),
             is_asked: false,
             have_news: Vec::new(),
             whole: Vec::new(),
@@ -196,7 +200,7 @@ impl Switch {
     /// Gives a frame to a port, or loses it.
     fn give(&mut self, ports: &mut Ports, to: PortId, undone: Undone, frame: &mut Frame<'_>) {
         let mut is_given = false;
-        if let Some((_, gateway)) = self.gateway.as_mut().filter(|(port, _)| *port == to) {
+        if let Some(gateway) = self.otherwise.get_mut(&to) {
             frame.copy_to(&mut self.whole);
             is_given = gateway.send(undone, &mut self.whole);
         } else if let Some(&front_end) = self.here.get(&to)
@@ -226,9 +230,7 @@ impl Switch {
                 ring.notify();
             }
         }
-        if let Some((_, gateway)) = &mut self.gateway {
-            gateway.flush();
-        }
+        self.otherwise.values_mut().for_each(Gateway::flush);
     }
 }
 

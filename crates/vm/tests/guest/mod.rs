@@ -60,8 +60,13 @@ impl Subnet {
     pub(crate) fn with_gateway(test: &str, ports: u8, gateway: Option<Outside>) -> Self {
         let place = Place::new(&format!("subnet-{test}"));
         let port = |port| format!("guest{port}=52:54:00:00:00:{port:02x}").parse().expect("a port");
-        let options = Options { directory: place.path(""), ports: (0..ports).map(port).collect(), gateway };
-        std::thread::spawn(move || serve(&options).map(|never| match never {}).expect("it serves"));
+        let options = Options {
+            directory: place.path(""),
+            ports: (0..ports).map(port).collect(),
+            gateway,
+            subnet: None,
+        };
+        std::thread::spawn(move || serve(&options).expect("it serves"));
         Self(place)
     }
 

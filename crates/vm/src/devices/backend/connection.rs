@@ -171,15 +171,16 @@ fn unknown<T>() -> Answer<T> {
     Err(Error::InvalidOperation("it was not offered"))
 }
 
-/// Maps guest memory. The engine must not be able to take any of it away again: to touch it then would be the end of this process.
-fn map(region: &VhostUserMemoryRegion, file: File) -> Answer<(GuestRegionMmap<()>, Mapping)> {
+/// Maps guest memory. The engine must not be able to take any of it away again: to touch it then would be the end of this process. So what is not sealed, as memory
+/// over a file of the host's is not, is no memory of the guest's here: a request that lies there is refused, as one that lies nowhere is.
+fn map(region: &VhostUserMemoryRegion, file: File) -> Answer<Option<(GuestRegionMmap<()>, Mapping)>> {
     if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-        return Err(refused("guest memory is not sealed against shrinking (memory-backend-memfd is)"));
+        return Ok(None);
     }
     let mapped: MmapRegion<()> = region.mmap_region(file)?;
     let mapped = GuestRegionMmap::new(mapped, GuestAddress(region.guest_phys_addr));
     let (guest, engine, bytes) = (region.guest_phys_addr, region.user_addr, region.memory_size);
-    Ok((mapped.ok_or(Error::InvalidParam)?, Mapping { guest, engine, bytes }))
+    Ok(Some((mapped.ok_or(Error::InvalidParam)?, Mapping { guest, engine, bytes })))
 }
 
 impl VhostUserBackendReqHandlerMut for Connection {
@@ -223,7 +224,10 @@ impl VhostUserBackendReqHandlerMut for Connection {
     ) -> Answer<Option<Vec<VhostUserMemoryRegionBase>>> {
         let mapped: Answer<Vec<_>> =
             regions.iter().zip(files).map(|(region, file)| map(region, file)).collect();
-        let (mut mapped, mappings): (Vec<_>, Vec<_>) = mapped?.into_iter().unzip();
+        let (mut mapped, mappings): (Vec<_>, Vec<_>) = mapped?.into_iter().flatten().unzip();
+        if mapped.is_empty() && !regions.is_empty() {
+            return Err(refused("guest memory is not sealed against shrinking (memory-backend-memfd is)"));
+        }
         mapped.sort_by_key(GuestMemoryRegion::start_addr);
         self.set_memory(Memory::from_regions(mapped).map_err(refused)?);
         self.mappings = mappings;
@@ -351,7 +355,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         if self.mappings.len() >= MEMORY_SLOTS {
             return Err(Error::InvalidParam);
         }
-        let (mapped, mapping) = map(region, file)?;
+        let Some((mapped, mapping)) = map(region, file)? else { return Ok(None) };
         self.set_memory(self.memory.insert_region(Arc::new(mapped)).map_err(refused)?);
         self.mappings.push(mapping);
         Ok(None)
@@ -359,6 +363,9 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Answer<()> {
         let address = GuestAddress(region.guest_phys_addr);
+        if !self.mappings.iter().any(|mapping| mapping.guest == region.guest_phys_addr) {
+            return Ok(());
+        }
         let (memory, _) = self.memory.remove_region(address, region.memory_size).map_err(refused)?;
         self.set_memory(memory);
         self.mappings.retain(|mapping| mapping.guest != region.guest_phys_addr);

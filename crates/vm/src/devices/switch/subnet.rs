@@ -107,7 +107,7 @@ pub struct Counters {
 /// One port: for a device with one address, or the gateway, through which all others are reached.
 #[derive(Debug)]
 pub struct Port {
-    /// What people call it.
+    /// What people call it; nothing: it is nobody's.
     pub name: String,
     /// The address that it may use; the gateway has none, and may use all that no port has.
     pub address: Option<Address>,
@@ -168,13 +168,7 @@ pub struct Subnet {
 impl Subnet {
     /// One more port, with an address, or the gateway.
     pub fn add(&mut self, name: &str, address: Option<Address>) -> Result<PortId, PortError> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
-            return Err(PortError::Name(name.to_owned()));
-        }
-        if self.ports.iter().any(|port| port.name == name) {
-            return Err(PortError::NameTaken(name.to_owned()));
-        }
+        self.check(name)?;
         let id = self.ports.len();
         match address {
             Some(address) => {
@@ -197,12 +191,48 @@ impl Subnet {
         Ok(id)
     }
 
+    fn check(&self, name: &str) -> Result<(), PortError> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            return Err(PortError::Name(name.to_owned()));
+        }
+        if self.ports.iter().any(|port| port.name == name) {
+            return Err(PortError::NameTaken(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Nobody's port any more, until it is another's: its address stays.
+    pub fn free(&mut self, port: PortId) {
+        self.ports[port].name.clear();
+    }
+
+    /// A port that is nobody's, this one or any, is somebody else's from now on, if there is one.
+    pub fn take(&mut self, name: &str, wanted: Option<PortId>) -> Result<Option<PortId>, PortError> {
+        self.check(name)?;
+        let is_free = |id: &PortId| self.ports.get(*id).is_some_and(|port| port.name.is_empty());
+        let free = match wanted {
+            Some(wanted) => Some(wanted).filter(is_free),
+            None => (0..self.ports.len()).find(is_free),
+        };
+        if let Some(port) = free.map(|free| &mut self.ports[free]) {
+            name.clone_into(&mut port.name);
+            port.counters = Counters::default();
+        }
+        Ok(free)
+    }
+
     /// The port that was added last is none after all.
     pub fn forget_last(&mut self) {
         if let Some(port) = self.ports.pop() {
             self.by_address.retain(|_, id| *id < self.ports.len());
             self.gateway = self.gateway.filter(|_| port.address.is_some());
         }
+    }
+
+    /// The gateway.
+    pub fn gateway(&self) -> Option<PortId> {
+        self.gateway
     }
 
     /// All ports, in the order of their coming.
@@ -314,6 +344,20 @@ mod tests {
         for text in wrong.into_iter().chain(["53:54:00:00:00:00", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"]) {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_port_that_was_left_is_another_s() {
+        let mut subnet = subnet(2, true);
+        assert_eq!(subnet.take("new", None), Ok(None));
+        subnet.counters(1).sent = 7;
+        subnet.free(1);
+        assert_eq!(subnet.take("port0", None), Err(PortError::NameTaken("port0".into())));
+        assert_eq!(subnet.take("new", Some(0)), Ok(None));
+        assert_eq!(subnet.take("new", Some(1)), Ok(Some(1)));
+        assert_eq!(subnet.ports()[1].counters, Counters::default());
+        assert_eq!(subnet.ports()[1].address, Some(address(1)));
+        assert_eq!(subnet.add("new", Some(address(9))), Err(PortError::NameTaken("new".into())));
     }
 
     #[test]
