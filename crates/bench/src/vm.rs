@@ -1,5 +1,6 @@
 //! `comb bench vm`: many machines of one image, beside plain QEMU with a disk for each (Disco §5.3).
 
+mod attached;
 mod density;
 mod failing;
 
@@ -60,6 +61,7 @@ impl World {
             })
             .collect();
         std::fs::write(with.join("data"), data)?;
+        attached::make_load(&with)?;
         let agent = std::env::current_exe()?.with_file_name("comb-guest");
         if !agent.exists() {
             return Err(format!(
@@ -172,6 +174,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     let mut rows = density::rows(&world, &say)?;
     rows.extend(starting(&world, if full { 21 } else { 7 }, &say)?);
     rows.extend(failing::rows(&world, &say)?);
+    rows.extend(attached::rows(&world, if full { 9 } else { 5 }, &say)?);
     say("");
     if shows_progress(json) {
         eprint!("\r");

@@ -115,9 +115,18 @@ pub struct Devices {
     pub disks: Vec<PathBuf>,
     /// Its port, and the address of the device there.
     pub port: Option<(PathBuf, [u8; 6])>,
+    /// More that the device at the port is told.
+    pub port_options: String,
+    /// The engine's own, as it is told of them. (To compare with.)
+    pub own: Vec<OsString>,
 }
 
 impl Devices {
+    /// Whether the engine shows them the machine's memory.
+    pub(crate) fn see_memory(&self) -> bool {
+        !self.disks.is_empty() || self.port.is_some()
+    }
+
     /// How an engine is told of them.
     pub(crate) fn options(&self) -> Vec<OsString> {
         let mut words = Vec::new();
@@ -139,8 +148,10 @@ impl Devices {
         }
         if let Some((_, mac)) = &self.port {
             add("-netdev", "type=vhost-user,id=subnet,chardev=port".into());
-            add("-device", format!("virtio-net-pci,netdev=subnet,vectors=0,mac={}", mac_text(*mac)));
+            let more = &self.port_options;
+            add("-device", format!("virtio-net-pci,netdev=subnet,vectors=0,mac={}{more}", mac_text(*mac)));
         }
+        words.extend(self.own.iter().cloned());
         words
     }
 }
@@ -285,7 +296,8 @@ mod tests {
     #[test]
     fn an_engine_is_told_of_each() {
         let port = Some(("/s/0.socket".into(), [0x52, 0x54, 0, 1, 2, 3]));
-        let devices = Devices { disks: vec!["/m/a,b".into(), "/m/c".into()], port };
+        let disks = vec!["/m/a,b".into(), "/m/c".into()];
+        let devices = Devices { disks, port, ..Devices::default() };
         let words: Vec<_> = devices.options().iter().map(|word| word.to_str().unwrap().to_owned()).collect();
         assert_eq!(words[1], "socket,id=disk-0,reconnect=1,path=/m/a,,b");
         assert!(words.iter().any(|word| word.ends_with("chardev=disk-1")));

@@ -152,7 +152,7 @@ impl Hardware {
         let share = if backing.under == Under::Shared { "on" } else { "off" };
         match &backing.ram {
             Some(path) => add("-object", memory("ram", ram, path, &format!("share={share},merge={merge}"))),
-            None if backing.devices != Devices::default() => {
+            None if backing.devices.see_memory() => {
                 add("-object", format!("memory-backend-memfd,id=ram,size={ram},share=on,merge=off").into());
             }
             None => {
