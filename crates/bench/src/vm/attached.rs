@@ -214,7 +214,7 @@ fn sending(world: &World, rounds: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>
         let mut pairs = Vec::new();
         for round in 1..=rounds {
             say(&format!("{claim}, round {round} of {rounds}"));
-            let mut of = |[from, to]: &mut [Engine; 2]| sent(from, to, "10.0.0.2");
+            let of = |[from, to]: &mut [Engine; 2]| sent(from, to, "10.0.0.2");
             pairs.push((of(&mut ours)?, of(&mut theirs)?));
         }
         rows.push(against(claim, "MB/s", "its stream netdev", &pairs, Some(least)));
