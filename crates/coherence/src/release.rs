@@ -385,9 +385,10 @@ impl Protocol for Release {
     }
 
     fn on_sync(&mut self, tempest: &mut dyn Tempest) {
-        self.is_syncing = true;
         let dirty: Vec<Block> = self.dirty.keys().copied().collect();
         dirty.into_iter().for_each(|block| self.end_to_store(tempest, block, Access::ReadOnly));
+        // Not before: what nobody else has a copy of is everywhere at once, and those behind it are not.
+        self.is_syncing = true;
         self.perhaps_synced(tempest);
     }
 
