@@ -9,7 +9,7 @@ use comb_region::{Array, Combine, Guard, Placement, Sharing, Task, Terms};
 use components::Case;
 use conditions::wait_until;
 
-const CASES: &[Case] = &[("shares", shares), ("misses", misses), ("asks_ahead", asks_ahead), ("reduced", reduced)];
+const CASES: &[Case] = &[("shares", shares), ("misses", misses), ("asks_ahead", asks_ahead)];
 
 #[test]
 fn component() {
@@ -188,47 +188,4 @@ fn asks_ahead(task: &Task) {
 #[test]
 fn what_a_guest_asks_for_ahead_its_lead_does() {
     passes_on("asks_ahead", &[2, 2]);
-}
-
-fn reduced(task: &Task) {
-    const PAGES: usize = 40;
-    let (rank, count) = (task.rank() as usize, task.count() as usize);
-    let mut seed: u64 = u64::from(std::process::id()) * 77777;
-    let loops: usize = std::env::var("RED_LOOPS").unwrap().parse().unwrap();
-    let rounds: u64 = std::env::var("RED_ROUNDS").unwrap().parse().unwrap();
-    for _ in 0..loops {
-        for block_bytes in [4096, 16384] {
-            let terms = Terms { sharing: Sharing::Release, placement: Placement::RoundRobin, guard: Guard::Page, block_bytes, ..Terms::default() };
-            let words = Array::<u64>::together(task, PAGES * WORDS, &terms).expect("allocated");
-            for round in 1..rounds {
-                let pauses: u64 = std::env::var("RED_PAUSES").map_or(0, |text| text.parse().unwrap());
-                let mut pick = || { seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407); seed >> 33 };
-                let (at, long) = (pick() as usize % (PAGES * 2), pick() % 4000);
-                for page in 0..PAGES {
-                    if pauses != 0 && page == at { std::thread::sleep(std::time::Duration::from_micros(long)); }
-                    words.set(page * WORDS + rank, round * 1000 + page as u64);
-                    words.set(page * WORDS + WORDS - 1 - rank, round);
-                }
-                task.barrier();
-                for page in 0..PAGES {
-                    for other in 0..count {
-                        let found = (words.get(page * WORDS + other), words.get(page * WORDS + WORDS - 1 - other));
-                        if found != (round * 1000 + page as u64, round) {
-                            std::thread::sleep(std::time::Duration::from_millis(200));
-                            let again = (words.get(page * WORDS + other), words.get(page * WORDS + WORDS - 1 - other));
-                            panic!("{terms:?}, rank {rank} round {round} page {page} of {other}: {found:?}, again {again:?}");
-                        }
-                    }
-                }
-                task.barrier();
-            }
-        }
-    }
-}
-
-#[test]
-#[ignore]
-fn reduced_by_protections() {
-    let launch = components::prepare("reduced", 1, Share::Auto).environment("COMB_WITHOUT", "userfaultfd").environment("RED_LOOPS", std::env::var("RED_LOOPS").unwrap_or("1".into())).environment("RED_PAUSES", std::env::var("RED_PAUSES").unwrap_or("0".into())).environment("RED_ROUNDS", std::env::var("RED_ROUNDS").unwrap_or("4".into()));
-    components::succeeds(&hosts::on(launch, &[2, 1]), "by protections");
 }

@@ -159,6 +159,21 @@ fn who_synchronises_waits_for_all_that_it_has_stored() {
     }
 }
 
+/// One that has been told of a change before, and has not heard: it goes on with what was there before the home's store, too.
+#[test]
+fn a_home_that_nobody_has_a_copy_of_waits_for_who_was_told_and_has_not_heard() {
+    let mut home = Scene::of(Release::invalidating());
+    home.take(1, Kind::Read, 0, &[]);
+    home.take(2, Kind::Read, 0, &[]);
+    assert_eq!(home.take(1, Kind::Changed, 0, &CHANGE), [(2, Kind::Stale)]);
+    assert_eq!(home.take(1, Kind::Left, 0, &[]), []);
+    home.store(0, 0, 9);
+    assert_eq!(home.sync(), [], "nobody is to be told");
+    assert!(!home.machine.is_synced);
+    assert_eq!(home.take(2, Kind::Taken, 0, &[]), [(1, Kind::Merged)]);
+    assert!(home.machine.is_synced && home.machine.access[0].may_store());
+}
+
 #[test]
 fn who_has_no_copy_is_not_told() {
     for protocol in [Release::invalidating(), Release::updating()] {
