@@ -195,7 +195,7 @@ impl Release {
         if !self.is_updating {
             // Not when they say that they have taken it in: they may have asked for it anew by then.
             let keeps: Cells = self.holders(block).iter().filter(|&cell| cell == from).collect();
-            self.set_holders(tempest, block, &keeps);
+            self.directory.set(block, Holding::Shared(&keeps));
         }
         let rounds = self.rounds.entry(block).or_default();
         let mut awaited = told.clone();
@@ -215,8 +215,14 @@ impl Release {
 
     fn set_holders(&mut self, tempest: &mut dyn Tempest, block: Block, cells: &Cells) {
         self.directory.set(block, Holding::Shared(cells));
-        // Where nobody else has a copy, nobody is to be told; where somebody has, what is stored has to be noticed.
-        let is_free = cells.is_empty() || self.dirty.contains_key(&block);
+        self.set_own_right(tempest, block);
+    }
+
+    /// As a home. Where nobody else has a copy, nobody is to be told; where somebody has, be it one that is about to be dropped, what is stored
+    /// has to be noticed.
+    fn set_own_right(&mut self, tempest: &mut dyn Tempest, block: Block) {
+        let is_alone = self.holders(block).is_empty() && !self.rounds.contains_key(&block);
+        let is_free = is_alone || self.dirty.contains_key(&block);
         let access = if is_free { Access::ReadWrite } else { Access::ReadOnly };
         if tempest.access(block) != access {
             tempest.set_access(block, access);
@@ -233,6 +239,7 @@ impl Release {
         if rounds.is_empty() {
             self.rounds.remove(&block);
         }
+        self.set_own_right(tempest, block);
         for from in over {
             if from == tempest.me() {
                 self.merged(tempest, from).expect("ours is underway");
@@ -385,9 +392,10 @@ impl Protocol for Release {
     }
 
     fn on_sync(&mut self, tempest: &mut dyn Tempest) {
-        self.is_syncing = true;
         let dirty: Vec<Block> = self.dirty.keys().copied().collect();
         dirty.into_iter().for_each(|block| self.end_to_store(tempest, block, Access::ReadOnly));
+        // Not before: what nobody else has a copy of is everywhere at once, and those behind it are not.
+        self.is_syncing = true;
         self.perhaps_synced(tempest);
     }
 

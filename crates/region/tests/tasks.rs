@@ -5,11 +5,12 @@ mod hosts;
 
 use comb_region::launch::How;
 use comb_region::task::{Deadline, How as Wanted, Share};
-use comb_region::{Array, Barrier, Combine, Lock, Placement, Sharing, Task, Terms};
+use comb_region::{Array, Barrier, Combine, EXTENT_BYTES, Lock, Placement, Sharing, Task, Terms};
 use components::Case;
 
 const CASES: &[Case] = &[
     ("stores_are_found", stores_are_found),
+    ("last_of_all", last_of_all),
     ("counter", counter),
     ("many_threads", many_threads),
     ("reductions", reductions),
@@ -83,6 +84,49 @@ fn stores_are_found(task: &Task) {
 #[test]
 fn stores_are_found_by_all_components() {
     passes("stores_are_found");
+}
+
+/// Who stores into a block of its own that nobody else has, and into one of another, has synchronised when the other is everywhere. It was once
+/// told so as soon as the first was, and a third, which has a copy of the other, found the old behind the barrier.
+fn last_of_all(task: &Task) {
+    const WORDS: usize = 4096 / 8;
+    const THEIRS: usize = EXTENT_BYTES as usize / 8;
+    let rank = task.rank() as usize;
+    for sharing in [Sharing::Release, Sharing::Update] {
+        let terms = Terms { sharing, placement: Placement::RoundRobin, ..Terms::default() };
+        let words = Array::<u64>::together(task, THEIRS + WORDS, &terms).expect("allocated");
+        let signs = Array::<u64>::together(task, 3, &Terms::default()).expect("allocated");
+        let waits_for = |of: usize, round| {
+            while signs.get(of) < round {
+                std::thread::yield_now();
+            }
+        };
+        for round in 1..100 {
+            assert_eq!((words.get(THEIRS), words.get(rank)), (round - 1, round - 1), "{sharing:?}");
+            task.barrier();
+            words.set(rank, round);
+            if rank == 0 {
+                words.set(THEIRS, round);
+            } else {
+                waits_for(rank - 1, round);
+            }
+            if rank == 2 {
+                // The others' copies of the first go, this one's with them.
+                task.publish();
+            }
+            signs.set(rank, round);
+            if rank == 0 {
+                waits_for(2, round);
+            }
+            task.barrier();
+        }
+    }
+}
+
+#[test]
+fn who_has_synchronised_has_nothing_under_way() {
+    components::pass("last_of_all", 3, Share::Copy);
+    components::pass_by_protections("last_of_all", 3);
 }
 
 /// A counter under a lock, and its neighbours in the same page without.

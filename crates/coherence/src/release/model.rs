@@ -1,4 +1,4 @@
-//! Cells whose threads share a block without data races: each byte has a lock, which whoever stores there holds until its store is
+//! Cells whose threads share blocks without data races: each byte has a lock, which whoever stores there holds until its store is
 //! everywhere. Then every load under the lock must find what was stored last, whatever else is stored in the block meanwhile.
 
 use std::collections::VecDeque;
@@ -31,6 +31,8 @@ pub(super) struct Bounds {
     /// Of each block that are used, each with a lock.
     pub(super) bytes: usize,
     pub(super) sections: u8,
+    /// Into how many a thread stores before it synchronises.
+    pub(super) stores: usize,
     pub(super) evictions: u8,
     pub(super) mortal: Option<u32>,
 }
@@ -39,22 +41,26 @@ pub(super) struct Bounds {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Lock(Block, usize);
 
-/// What the thread of a cell does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Thread {
+/// The thread of a cell.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Thread {
+    does: Does,
+    /// Where it has stored since it has synchronised.
+    has: Vec<Lock>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+enum Does {
+    #[default]
     Rests,
     Tries(Lock, Do),
-    /// It has stored.
-    Has(Lock),
-    Syncs(Lock),
+    Syncs,
 }
 
 impl Thread {
-    fn lock(self) -> Option<Lock> {
-        match self {
-            Self::Rests => None,
-            Self::Tries(lock, _) | Self::Has(lock) | Self::Syncs(lock) => Some(lock),
-        }
+    fn locks(&self) -> impl Iterator<Item = Lock> + '_ {
+        let tried = if let Does::Tries(lock, _) = self.does { Some(lock) } else { None };
+        self.has.iter().copied().chain(tried)
     }
 }
 
@@ -96,21 +102,21 @@ impl Bounds {
         let Some((protocol, machine, thread)) = &mut state.cells[cell as usize] else { return };
         act(protocol, machine);
         if machine.is_synced {
-            if !matches!(thread, Thread::Syncs(_)) {
+            if thread.does != Does::Syncs {
                 state.mistake = Some("a thread is told that it has synchronised, and did not want to");
             }
             machine.is_synced = false;
-            *thread = Thread::Rests;
+            *thread = Thread::default();
         }
         post(&mut state.network, cell, machine, |to| lives[to as usize]);
     }
 
     fn access(state: &mut State, cell: u32) {
         let Some((_, machine, thread)) = &mut state.cells[cell as usize] else { return };
-        let Thread::Tries(Lock(block, byte), does) = *thread else { return };
+        let Does::Tries(Lock(block, byte), does) = thread.does else { return };
         machine.wakes();
         if machine.lost[at(block)].is_some() {
-            *thread = Thread::Rests;
+            thread.does = Does::Rests;
             return;
         }
         let (access, stored) = (machine.access(block), &mut state.stored[at(block)]);
@@ -121,7 +127,7 @@ impl Bounds {
                     state.mistake = Some("a load found what was stored before");
                 }
                 state.passed_on |= found != 0 && u32::from(found) % 8 != cell;
-                *thread = Thread::Rests;
+                thread.does = Does::Rests;
             }
             Do::Store if access.may_store() => {
                 // Whose store it was can be told from the number.
@@ -129,7 +135,8 @@ impl Bounds {
                 state.next += 1;
                 machine.content[at(block)][byte] = number;
                 stored[byte] = [number, stored[byte][0]];
-                *thread = Thread::Has(Lock(block, byte));
+                thread.does = Does::Rests;
+                thread.has.push(Lock(block, byte));
                 state.both_stored |= stored.iter().all(|[last, _]| *last != 0)
                     && stored.iter().any(|[last, _]| u32::from(*last) % 8 != cell);
             }
@@ -146,12 +153,11 @@ impl Bounds {
     /// What is stored is certain again, once who stored it has synchronised.
     fn settle(state: &mut State, before: &State) {
         for (now, before) in state.cells.iter().zip(&before.cells) {
-            let (Some((.., Thread::Rests)), Some((.., Thread::Syncs(Lock(block, byte))))) = (now, before)
-            else {
-                continue;
-            };
-            let [last, _] = state.stored[at(*block)][*byte];
-            state.stored[at(*block)][*byte] = [last, last];
+            let (Some((.., now)), Some((.., before))) = (now, before) else { continue };
+            for Lock(block, byte) in before.has.iter().filter(|lock| !now.has.contains(lock)) {
+                let [last, _] = state.stored[at(*block)][*byte];
+                state.stored[at(*block)][*byte] = [last, last];
+            }
         }
     }
 }
@@ -165,7 +171,7 @@ impl Model for Bounds {
         let machine = |cell| Machine::new(CellId(cell), self.homes, self.blocks);
         vec![State {
             cells: (0..self.cells)
-                .map(|cell| Some((self.protocol.clone(), machine(cell), Thread::Rests)))
+                .map(|cell| Some((self.protocol.clone(), machine(cell), Thread::default())))
                 .collect(),
             network: Network::new(),
             stored: vec![vec![[0, 0]; self.bytes]; count],
@@ -183,22 +189,25 @@ impl Model for Bounds {
         let waiting = state.network.iter().filter(|(_, letters)| !letters.is_empty());
         actions.extend(waiting.map(|(&(from, to), _)| Action::Deliver(from, to)));
         actions.extend(state.to_hear.iter().map(|&cell| Action::Hear(cell)));
-        let held: Vec<Lock> = state.cells.iter().flatten().filter_map(|(.., thread)| thread.lock()).collect();
+        let held: Vec<Lock> = state.cells.iter().flatten().flat_map(|(.., thread)| thread.locks()).collect();
         for (number, cell) in (0..).zip(&state.cells) {
             let Some((_, machine, thread)) = cell else { continue };
-            match thread {
+            let may_begin = state.sections < self.sections && thread.has.len() < self.stores;
+            match thread.does {
                 // A dead cell's locks are free when all have heard of its death.
-                Thread::Rests if state.sections < self.sections && state.to_hear.is_empty() => {
+                Does::Rests if may_begin && state.to_hear.is_empty() => {
                     let free = self.locks().filter(|lock| !held.contains(lock));
                     actions.extend(free.flat_map(|lock| {
                         [Do::Load, Do::Store].map(|does| Action::Begin(number, lock, does))
                     }));
                 }
-                Thread::Tries(..) if machine.is_resumed || machine.waiting.is_none() => {
+                Does::Tries(..) if machine.is_resumed || machine.waiting.is_none() => {
                     actions.push(Action::TryAgain(number));
                 }
-                Thread::Has(_) => actions.push(Action::Sync(number)),
                 _ => {}
+            }
+            if thread.does == Does::Rests && !thread.has.is_empty() {
+                actions.push(Action::Sync(number));
             }
             if state.evictions < self.evictions {
                 let held = (0..self.blocks).map(Block).filter(|&block| machine.access(block).may_load());
@@ -219,13 +228,12 @@ impl Model for Bounds {
         match action {
             Action::Begin(cell, lock, does) => {
                 state.sections += 1;
-                state.cells[cell as usize].as_mut()?.2 = Thread::Tries(lock, does);
+                state.cells[cell as usize].as_mut()?.2.does = Does::Tries(lock, does);
                 Self::access(&mut state, cell);
             }
             Action::TryAgain(cell) => Self::access(&mut state, cell),
             Action::Sync(cell) => {
-                let thread = &mut state.cells[cell as usize].as_mut()?.2;
-                *thread = Thread::Syncs(thread.lock()?);
+                state.cells[cell as usize].as_mut()?.2.does = Does::Syncs;
                 Self::act(&mut state, cell, |protocol, machine| protocol.on_sync(machine));
             }
             Action::Deliver(from, to) => {
@@ -279,7 +287,7 @@ impl Model for Bounds {
             Property::always("nobody waits for ever", |_, state: &State| {
                 let is_over = state.network.values().all(VecDeque::is_empty) && state.to_hear.is_empty();
                 let waits = |(_, machine, thread): &(Release, Machine, Thread)| {
-                    machine.is_stuck() || matches!(thread, Thread::Syncs(_))
+                    machine.is_stuck() || thread.does == Does::Syncs
                 };
                 !is_over || !state.cells.iter().flatten().any(waits)
             }),

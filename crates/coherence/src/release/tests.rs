@@ -7,7 +7,17 @@ mod model;
 use model::Bounds;
 
 fn bounds(protocol: Release) -> Bounds {
-    Bounds { protocol, cells: 3, homes: 1, blocks: 1, bytes: 2, sections: 3, evictions: 0, mortal: None }
+    Bounds {
+        protocol,
+        cells: 3,
+        homes: 1,
+        blocks: 1,
+        bytes: 2,
+        sections: 3,
+        stores: 1,
+        evictions: 0,
+        mortal: None,
+    }
 }
 
 fn both(check: impl Fn(Bounds)) {
@@ -22,6 +32,14 @@ fn model_three_cells_write_a_block_at_once() {
 #[test]
 fn model_evictions() {
     both(|bounds| Bounds { evictions: 1, ..bounds }.look_at_all());
+}
+
+#[test]
+fn model_a_cell_synchronises_several_blocks() {
+    both(|bounds| {
+        let wide = Bounds { cells: 2, homes: 2, blocks: 2, bytes: 1, sections: 4, ..bounds };
+        Bounds { stores: 2, evictions: 1, ..wide }.look_at_all();
+    });
 }
 
 #[test]
@@ -47,6 +65,7 @@ fn many_sections() {
                 blocks: 2,
                 bytes: 3,
                 sections: 25,
+                stores: 3,
                 evictions: 6,
                 mortal: Some(3),
                 ..bounds
@@ -120,6 +139,39 @@ fn who_has_stored_nothing_says_nothing() {
     assert!(!client.machine.is_synced);
     assert_eq!(client.take(1, Kind::Merged, 1, &[]), []);
     assert!(client.machine.is_synced);
+}
+
+/// What nobody else has a copy of is everywhere at once: the first of several blocks was taken for the last.
+#[test]
+fn who_synchronises_waits_for_all_that_it_has_stored() {
+    for protocol in [Release::invalidating(), Release::updating()] {
+        let mut cell = Scene::of(protocol);
+        cell.take(1, Kind::Read, 0, &[]);
+        cell.store(0, 0, 9);
+        cell.take(1, Kind::Left, 0, &[]);
+        cell.store(1, 0, 9);
+        cell.take(1, Kind::Copy, 1, &BYTES);
+        cell.store(1, 0, 9);
+        assert_eq!(cell.sync(), [(1, Kind::Changed)]);
+        assert!(!cell.machine.is_synced, "its change of block 1 is under way");
+        cell.take(1, Kind::Merged, 1, &[]);
+        assert!(cell.machine.is_synced);
+    }
+}
+
+/// One that has been told of a change before, and has not heard: it goes on with what was there before the home's store, too.
+#[test]
+fn a_home_that_nobody_has_a_copy_of_waits_for_who_was_told_and_has_not_heard() {
+    let mut home = Scene::of(Release::invalidating());
+    home.take(1, Kind::Read, 0, &[]);
+    home.take(2, Kind::Read, 0, &[]);
+    assert_eq!(home.take(1, Kind::Changed, 0, &CHANGE), [(2, Kind::Stale)]);
+    assert_eq!(home.take(1, Kind::Left, 0, &[]), []);
+    home.store(0, 0, 9);
+    assert_eq!(home.sync(), [], "nobody is to be told");
+    assert!(!home.machine.is_synced);
+    assert_eq!(home.take(2, Kind::Taken, 0, &[]), [(1, Kind::Merged)]);
+    assert!(home.machine.is_synced && home.machine.access[0].may_store());
 }
 
 #[test]
