@@ -3,6 +3,7 @@
 mod attached;
 mod density;
 mod failing;
+mod files;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -175,6 +176,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     rows.extend(starting(&world, if full { 21 } else { 7 }, &say)?);
     rows.extend(failing::rows(&world, &say)?);
     rows.extend(attached::rows(&world, if full { 9 } else { 5 }, &say)?);
+    rows.extend(files::rows(&world, &say)?);
     say("");
     if shows_progress(json) {
         eprint!("\r");

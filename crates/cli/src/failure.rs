@@ -197,6 +197,11 @@ fn own_kind(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     {
         return Some(Kind::NotFound);
     }
+    if let Some(comb_vm::files::shelf::ShelfError::None(_)) =
+        error.downcast_ref::<comb_vm::files::shelf::ShelfError>()
+    {
+        return Some(Kind::NotFound);
+    }
     let refused = |kind| matches!(kind, std::io::ErrorKind::PermissionDenied).then_some(Kind::Refused);
     if let Some(error) = error.downcast_ref::<std::io::Error>() {
         return refused(error.kind());

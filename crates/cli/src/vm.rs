@@ -1,6 +1,7 @@
 //! `comb vm`: virtual machines with ordinary operating systems, which share what they have in common and fail alone.
 
 mod exec;
+mod files;
 mod monitor;
 mod nets;
 mod shown;
@@ -14,6 +15,7 @@ use comb_host::RuntimeDirectory;
 use comb_host::state_directory::StateDirectory;
 use comb_vm::attached::{Attached, DiskOf, SubnetOf};
 use comb_vm::control::{Answer, Ask, AskError, Machines};
+use comb_vm::files::machine::MOST_SHELVES;
 use comb_vm::hardware::{Accelerator, Hardware};
 use comb_vm::image::{Images, Recipe};
 use comb_vm::names::Name;
@@ -88,6 +90,8 @@ enum Command {
     Restore(Restore),
     /// Have a machine use more or less memory
     Mem(Mem),
+    /// Files that machines have in common
+    Files(files::Files),
 }
 
 #[derive(Debug, Args)]
@@ -144,6 +148,9 @@ struct Made {
     /// `SUBNET:tap=DEVICE` the host's network
     #[arg(long, value_name = "SUBNET")]
     net: Option<SubnetOf>,
+    /// Files that it has in common with others, under /files: NAME, or NAME:rw for one that may change them. May be repeated
+    #[arg(long, value_name = "NAME[:rw]")]
+    files: Vec<files::Has>,
 }
 
 #[derive(Debug, Args)]
@@ -300,6 +307,7 @@ impl Vm {
             Command::Snapshot(of) => of.run(&machines, output),
             Command::Snapshots(of) => of.run(output),
             Command::Restore(restore) => restore.run(output),
+            Command::Files(files) => files.run(&machines, output),
             Command::Mem(mem) => {
                 let bytes = mem.size;
                 machines.reach(&mem.machine)?.ask(&Ask::SetMemory { bytes })?;
@@ -370,6 +378,11 @@ impl Made {
             let mut shown = None;
             Template::of(&image, &hardware, &mut |line| shown = Some(Progress::begin(output, line)))?;
         }
+        if self.files.len() > MOST_SHELVES {
+            return Err(Failure::usage(format!("a machine has at most {MOST_SHELVES} --files")));
+        }
+        // Those that there are not are said once.
+        self.files.iter().try_for_each(|files| files.open().map(drop))?;
         let taken = machines.names();
         let prefix = self.name.clone().unwrap_or_else(|| self.image.clone());
         let names: Vec<Name> = match (&self.name, clones.unwrap_or(1)) {
@@ -391,6 +404,7 @@ impl Made {
             is_replaced: self.restart,
             is_outside: self.cells == Some(Cells::None),
             cells: these(self.cells.as_ref()),
+            files: self.files.clone(),
         });
         let begun = monitor::start_all(begins.collect())?;
         drop(shown);
@@ -468,6 +482,7 @@ impl Restore {
             is_replaced: self.restart,
             is_outside: self.cells == Some(Cells::None),
             cells: these(self.cells.as_ref()),
+            files: Vec::new(),
         };
         tell(monitor::start_all(vec![begin])?, output)
     }

@@ -12,6 +12,9 @@ use serde_json::Value;
 #[path = "vm/attached.rs"]
 mod attached;
 
+#[path = "vm/files.rs"]
+mod files;
+
 /// Nothing that goes well takes as long.
 const LIMIT: Duration = Duration::from_secs(240);
 

@@ -4,5 +4,7 @@
 //! believes the other: what comes is checked, and what one has not taken yet is bounded.
 
 pub mod agent;
+pub mod files;
 pub mod frames;
+pub mod packing;
 pub mod wire;

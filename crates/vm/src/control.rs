@@ -48,6 +48,18 @@ pub enum Ask {
         /// In bytes.
         bytes: u64,
     },
+    /// Have the guest see the last edition of a shelf that it has, and leave older ones.
+    ShowFiles {
+        /// Which.
+        shelf: String,
+        /// What was changed here is in it.
+        is_brought_out: bool,
+    },
+    /// Have the guest leave editions of a shelf that nobody has open.
+    LeaveFiles {
+        /// Of which.
+        shelf: String,
+    },
 }
 
 /// From a monitor.
@@ -136,6 +148,8 @@ pub struct Shown {
     pub longest_gap_us: u64,
     /// The usual time between two, in microseconds.
     pub usual_gap_us: u64,
+    /// What it has in common with others.
+    pub files: Vec<crate::files::machine::FilesShown>,
 }
 
 /// Why a monitor did not do what was asked.

@@ -142,6 +142,25 @@ impl Engine {
         Ok(())
     }
 
+    /// Puts in a device of memory with a file under it, that others have, too; the guest has it a while later, for good.
+    pub fn plug_memory(
+        &mut self,
+        id: &str,
+        file: &Path,
+        bytes: u64,
+        is_writable: bool,
+    ) -> Result<(), EngineError> {
+        let name = file.to_str().ok_or_else(|| EngineError::Ended("a file's name is no text".into()))?;
+        let memory = json!({
+            "qom-type": "memory-backend-file", "id": id, "size": bytes, "share": true,
+            "readonly": !is_writable, "mem-path": name,
+        });
+        self.qmp.call("object-add", &memory, ANSWER_LIMIT)?;
+        let device = json!({ "driver": "virtio-pmem-pci", "memdev": id, "id": format!("{id}-device") });
+        self.qmp.call("device_add", &device, ANSWER_LIMIT)?;
+        Ok(())
+    }
+
     /// Gives a machine that runs a place on a subnet, by a stream of frames.
     pub fn attach(&mut self, joined: &Joined) -> Result<(), EngineError> {
         let path =

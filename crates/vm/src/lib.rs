@@ -7,6 +7,7 @@ mod children;
 pub mod control;
 pub mod devices;
 pub mod engine;
+pub mod files;
 pub mod hardware;
 pub mod image;
 pub mod monitor;

@@ -23,6 +23,8 @@ use self::attachments::Attachments;
 use crate::attached::DiskError;
 use crate::control::{Answer, Ask, Machines, SOCKET, Shown, State};
 use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
+use crate::files::machine::{Heard, MachineFiles, Use};
+use crate::files::shelf::ShelfError;
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 use crate::names::Name;
@@ -63,6 +65,8 @@ pub struct Order {
     pub is_replaced: bool,
     /// Those that it may join.
     pub subnets: Subnets,
+    /// What it is to have in common with others.
+    pub files: Vec<Use>,
 }
 
 /// Where a machine begins.
@@ -106,6 +110,12 @@ pub enum MonitorError {
     /// Its place on a subnet.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// Files that it is to have.
+    #[error(transparent)]
+    Shelf(#[from] ShelfError),
+    /// The guest does not have them.
+    #[error("{0}")]
+    Files(String),
     /// It is to run nowhere.
     #[error("{0}")]
     NoSeat(String),
@@ -188,6 +198,9 @@ fn run_all(
         let mut monitor = Monitor::new(order, seat, attachments, clients, log, replaced)?;
         user.tell(Told::Engine(monitor.engine.process()));
         let end = monitor.watch(user);
+        if let Some(why) = monitor.files.why_not() {
+            return Err(MonitorError::Files(why));
+        }
         if !order.is_replaced || matches!(end, End::Stopped | End::Killed) {
             return Ok(end);
         }
@@ -300,6 +313,7 @@ struct Monitor<'a> {
     gaps: Vec<Duration>,
     guest: MemoryShown,
     next_exec: u32,
+    files: MachineFiles,
 }
 
 /// So many times between answers are remembered, to know the usual one.
@@ -315,6 +329,7 @@ impl<'a> Monitor<'a> {
         replaced: u32,
     ) -> Result<Self, MonitorError> {
         let started = Instant::now();
+        let files = MachineFiles::new(&order.files)?;
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
         let devices = attachments.devices().clone();
         let over = |root| Backing { ram: None, root: Root::Memory(root), under: Under::Private, devices };
@@ -357,6 +372,7 @@ impl<'a> Monitor<'a> {
             gaps: Vec::new(),
             guest: MemoryShown::default(),
             next_exec: 1,
+            files,
         };
         let (name, network) = (order.name.to_string(), monitor.attachments.network());
         let who = Become { name, seed: random(), time_ns: now_ns(), network };
@@ -505,10 +521,8 @@ impl<'a> Monitor<'a> {
             FromGuest::Became { version, is_seeded } => {
                 // Whoever has another's random numbers is not at work.
                 if version == VERSION && is_seeded && self.begun.is_none() {
-                    self.begun = Some(now);
-                    self.answered = now;
-                    self.state = State::Up;
-                    user.tell(Told::Begun);
+                    self.attach_files();
+                    self.look_whether_begun(user);
                 }
             }
             FromGuest::Pong { number, memory } if number == self.pings => {
@@ -527,6 +541,16 @@ impl<'a> Monitor<'a> {
                 }
             }
             FromGuest::Pong { .. } => {}
+            FromGuest::Output { exec, bytes, .. } if self.files.is_asking(exec) => self.files.note(&bytes),
+            FromGuest::Ended { exec, how } if self.files.is_asking(exec) => {
+                if let Heard { client: Some(client), answer } = self.files.ended(&how)
+                    && let Some(client) = self.clients.lines.get_mut(&client)
+                {
+                    client.say(&answer);
+                }
+                self.ask_about_files();
+                self.look_whether_begun(user);
+            }
             FromGuest::Output { exec, is_error, bytes } => {
                 self.tell_user(exec, &Answer::Output { is_error, bytes });
             }
@@ -537,6 +561,40 @@ impl<'a> Monitor<'a> {
                     client.exec = None;
                 }
             }
+        }
+    }
+
+    /// Gives the guest what it is to have in common with others.
+    fn attach_files(&mut self) {
+        self.files.plug(&mut self.engine);
+        self.ask_about_files();
+    }
+
+    /// Has the guest do the next thing that is to be done with such files.
+    fn ask_about_files(&mut self) {
+        let exec = self.next_exec;
+        if let Some(command) = self.files.next(exec) {
+            self.next_exec = self.next_exec.wrapping_add(1);
+            self.tell_guest(&ToGuest::Exec { exec, command });
+            self.tell_guest(&ToGuest::Input { exec, bytes: Vec::new() });
+        }
+    }
+
+    fn want_files(&mut self, shelf: &str, show: Option<bool>, client: u32) -> Option<Answer> {
+        let wanted = self.files.want(shelf, show, client);
+        self.ask_about_files();
+        wanted.err().map(Answer::Refused)
+    }
+
+    fn look_whether_begun(&mut self, user: &mut dyn User) {
+        if self.files.why_not().is_some() {
+            self.end = Some(End::Lost);
+        } else if self.begun.is_none() && self.files.are_seen() {
+            let now = Instant::now();
+            self.begun = Some(now);
+            self.answered = now;
+            self.state = State::Up;
+            user.tell(Told::Begun);
         }
     }
 
@@ -649,6 +707,13 @@ impl<'a> Monitor<'a> {
                 let why = "it has disks or a network, which are not saved: only a machine without them is";
                 Some(Answer::Refused(why.into()))
             }
+            (Ask::ShowFiles { shelf, is_brought_out }, _) => {
+                self.want_files(&shelf, Some(is_brought_out), number)
+            }
+            (Ask::LeaveFiles { shelf }, _) => self.want_files(&shelf, None, number),
+            (Ask::Snapshot { .. }, _) if !self.order.files.is_empty() => Some(Answer::Refused(
+                "it has files in common with others (--files), and is not saved with those yet".into(),
+            )),
             (Ask::Snapshot { directory }, _) => {
                 let state = self.engine.save(&state_in(&directory), false);
                 let saved = state.and_then(|()| self.engine.save_root(&root_in(&directory)));
@@ -692,6 +757,7 @@ impl<'a> Monitor<'a> {
             disk_restarts: self.attachments.servers().1,
             longest_gap_us: micros(self.longest_gap),
             usual_gap_us: micros(gaps.get(gaps.len() / 2).copied().unwrap_or_default()),
+            files: self.files.shown(),
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Begin {
     pub(crate) is_outside: bool,
     /// The cells that may have it in charge, if it is to be some cell's; none: any.
     pub(crate) cells: Option<Vec<u32>>,
+    /// What it has in common with others.
+    pub(crate) files: Vec<super::files::Has>,
 }
 
 /// Where a machine begins.
@@ -143,6 +145,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         hardware: begin.hardware.clone(),
         is_replaced: begin.is_replaced,
         subnets: super::subnets(directory)?,
+        files: begin.files.iter().map(super::files::Has::open).collect::<Result<_, _>>()?,
     };
     let mut charge = Charge {
         directory,

@@ -98,6 +98,7 @@ fn object(shown: &Shown, host_bytes: Option<u64>) -> Value {
         "disk_restarts": shown.disk_restarts,
         "longest_gap_us": shown.longest_gap_us,
         "usual_gap_us": shown.usual_gap_us,
+        "files": shown.files.iter().map(|files| files.shelf.as_str()).collect::<Vec<_>>(),
     })
 }
 

@@ -49,7 +49,7 @@ order() {
 }
 mkdir -p begin/bin begin/lib begin/dev begin/root
 number=100
-for module in virtio_pci virtio_pmem nd_pmem virtio_console virtio_balloon virtio_mem pvpanic-pci virtio-rng virtio_net virtio_blk; do
+for module in virtio_pci virtio_pmem nd_pmem virtio_console virtio_balloon virtio_mem pvpanic-pci virtio-rng virtio_net virtio_blk erofs overlay; do
   order "$module"
 done | awk '!seen[$0]++' >order
 while read -r module; do
