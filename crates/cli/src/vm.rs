@@ -2,6 +2,7 @@
 
 mod exec;
 mod monitor;
+mod moving;
 mod nets;
 mod shown;
 
@@ -45,6 +46,7 @@ Examples:
   comb vm run small --as db --net lab --disk data.img:overlay=db.changes
   comb vm clone small --as web --net lab:nat          `comb vm exec web -- ping db`
   comb vm ls
+  comb vm migrate small-3 beta                        from now on it is on the host beta
   comb vm stop --all";
 
 /// How long a machine may take to end in good order.
@@ -86,6 +88,10 @@ enum Command {
     Snapshots(SnapshotsOf),
     /// Have a machine go on where another was saved
     Restore(Restore),
+    /// Have a machine go on on another host of the comb: it stands still for a moment only
+    Migrate(moving::Migrate),
+    /// Have another host of the comb have a snapshot as well
+    Send(moving::Send),
     /// Have a machine use more or less memory
     Mem(Mem),
 }
@@ -300,6 +306,8 @@ impl Vm {
             Command::Snapshot(of) => of.run(&machines, output),
             Command::Snapshots(of) => of.run(output),
             Command::Restore(restore) => restore.run(output),
+            Command::Migrate(migrate) => migrate.run(&machines, output),
+            Command::Send(send) => send.run(output),
             Command::Mem(mem) => {
                 let bytes = mem.size;
                 machines.reach(&mem.machine)?.ask(&Ask::SetMemory { bytes })?;

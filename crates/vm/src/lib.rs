@@ -10,6 +10,7 @@ pub mod engine;
 pub mod hardware;
 pub mod image;
 pub mod monitor;
+pub mod moving;
 pub mod names;
 pub mod qmp;
 pub mod snapshot;
