@@ -406,6 +406,12 @@ impl<'a> Monitor<'a> {
             leaving: None,
         };
         monitor.engine.came.push(&rest.came);
+        if matches!(beginning, Beginning::Arriving(_)) {
+            // It was at work where it comes from.
+            (monitor.begun, monitor.answered, monitor.state) =
+                (Some(Instant::now()), Instant::now(), State::Up);
+            user.tell(Told::Begun);
+        }
         // Whoever had them run has no line to them any more.
         for exec in rest.execs {
             monitor.tell_guest(&ToGuest::Signal { exec, signal: libc::SIGKILL });

@@ -46,8 +46,10 @@ const BETWEEN_SIGNS: Duration = Duration::from_millis(500);
 /// The engine stops the machine when what is left takes no longer, as far as it knows.
 const STILL_MS: u64 = 100;
 
-/// A guest that changes its memory faster than it goes over stands still for the rest after this.
-const LIVE_LIMIT: Duration = Duration::from_secs(60);
+/// A guest that changes its memory as fast as it goes over stands still for longer: each time that this has passed, twice as long.
+const BETWEEN_DOUBLINGS: Duration = Duration::from_secs(2);
+
+/// Nothing takes longer, as the engine has it.
 const LONGEST_STILL_MS: u64 = 2_000_000;
 
 /// How often another host is asked what became of a machine.
@@ -444,7 +446,7 @@ fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root) -> Result<Instant,
     let mut space = vec![0; PART_BYTES];
     let since = Instant::now();
     let [mut looked, mut signed, mut rooted] = [since; 3];
-    let (mut still, mut is_forced) = (None, false);
+    let (mut still, mut still_ms) = (None, STILL_MS);
     loop {
         match state.read(&mut space) {
             Ok(0) => break,
@@ -479,9 +481,11 @@ fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root) -> Result<Instant,
                     root.round(talk)?;
                     rooted = begun + BETWEEN_SIGNS.max(begun.elapsed() * 10);
                 }
-                if since.elapsed() > LIVE_LIMIT && !is_forced {
-                    hand.have(|monitor, _| monitor.set_longest_still(LONGEST_STILL_MS))??;
-                    is_forced = true;
+                let doublings = since.elapsed().as_secs() / BETWEEN_DOUBLINGS.as_secs();
+                let wanted_ms = STILL_MS.saturating_mul(1 << doublings.min(20)).min(LONGEST_STILL_MS);
+                if wanted_ms > still_ms {
+                    hand.have(move |monitor, _| monitor.set_longest_still(wanted_ms))??;
+                    still_ms = wanted_ms;
                 }
             }
         }
