@@ -19,6 +19,7 @@ use comb_vm::moving::arriving::{self, Arrival, Places};
 use comb_vm::moving::record::Records;
 use comb_vm::moving::{MoveError, Passage, Rest, Talk, Way};
 use comb_vm::snapshot::Snapshots;
+use comb_vm::subnets::Subnets;
 use serde_json::Value;
 
 #[path = "../../net/tests/transports/namespaces.rs"]
@@ -240,6 +241,9 @@ fn a_machine_moves_to_another_host_and_back_and_misses_nothing() {
     let said = alpha.refuses(&["vm", "migrate", "second", "beta"]);
     assert!(said.contains("second goes on here: beta: a machine `second` runs already"), "{said}");
     alpha.await_progress("second", at);
+    alpha.says(&["vm", "run", "small", "--as", "wired", "--net", "lab", "--cells", "none"]);
+    let said = alpha.refuses(&["vm", "migrate", "wired", "beta"]);
+    assert!(said.contains("it has disks or a network, which stay on this host"), "{said}");
     for (host, why) in [("gamma", "there is no host gamma"), ("alpha", "alpha is this host")] {
         let said = alpha.refuses(&["vm", "migrate", "mover", host]);
         assert!(said.contains(why), "{said}");
@@ -397,6 +401,10 @@ impl House {
         Machines::at(self.directory.join("run-vm"))
     }
 
+    fn subnets(&self) -> Subnets {
+        Subnets::at(self.directory.join("run-nets"), env!("CARGO_BIN_EXE_comb").into())
+    }
+
     fn records(&self) -> usize {
         fs::read_dir(self.directory.join("moves")).into_iter().flatten().count()
     }
@@ -419,6 +427,7 @@ impl House {
                 beginning: Beginning::Arriving(Box::new(Beginning::Boot)),
                 hardware: arrival.machine.hardware.clone(),
                 is_replaced: arrival.machine.is_replaced,
+                subnets: house.subnets(),
             };
             let mut owner = Owner { way, arrival: Some(&mut arrival) };
             if let Err(error) = run(&house.machines_there(), &order, &mut owner) {
@@ -497,6 +506,7 @@ fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
         hardware: Hardware { accelerator: Accelerator::of_host(), ..Hardware::default() },
         // If it fails, another takes its place; but never of one that may be elsewhere.
         is_replaced: true,
+        subnets: here.subnets(),
     };
     let owned = way.clone();
     let machines = here.machines_there();

@@ -15,6 +15,7 @@ use comb_vm::moving::record::Records;
 use comb_vm::moving::{MoveError, Moved, Passage, Rest, Talk, Way};
 use comb_vm::names::Name;
 use comb_vm::snapshot::Snapshots;
+use comb_vm::subnets::Subnets;
 
 use super::{LIMIT, Outcome, World, row};
 use crate::net::median;
@@ -46,6 +47,7 @@ impl Passage for Pipe {
 #[derive(Clone)]
 struct Homes {
     images: Images,
+    subnets: Subnets,
     directories: [std::path::PathBuf; 2],
 }
 
@@ -74,6 +76,7 @@ impl Homes {
                 beginning: Beginning::Arriving(Box::new(Beginning::Boot)),
                 hardware: arrival.machine.hardware.clone(),
                 is_replaced: false,
+                subnets: homes.subnets.clone(),
             };
             let mut owner = Owner { homes: homes.clone(), home, arrival: Some(&mut arrival) };
             if let Err(error) = run(&homes.machines(home), &order, &mut owner) {
@@ -158,13 +161,15 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     for directory in &directories {
         std::fs::create_dir_all(directory)?;
     }
-    let homes = Homes { images: Images::at(world.place.0.join("images")), directories };
+    let subnets = Subnets::at(world.place.0.join("nets"), std::env::current_exe()?);
+    let homes = Homes { subnets, images: Images::at(world.place.0.join("images")), directories };
     let order = Order {
         name: "mover".parse()?,
         image: world.image.clone(),
         beginning: Beginning::Template(world.template(say)?),
         hardware: world.hardware.clone(),
         is_replaced: false,
+        subnets: homes.subnets.clone(),
     };
     let (name, mut home) = (order.name.clone(), 0);
     let first = homes.clone();

@@ -131,7 +131,10 @@ impl Monitor<'_> {
             ));
         }
         if !self.order.hardware.attached.is_empty() {
-            return no("it has disks or a network, which stay on this host: only a machine without them moves".into());
+            return no(
+                "it has disks or a network, which stay on this host: only a machine without them moves"
+                    .into(),
+            );
         }
         match self.begin_to_leave(client, host, user) {
             Ok(()) => None,
