@@ -4,6 +4,7 @@ mod attached;
 mod density;
 mod failing;
 mod files;
+mod moving;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -177,6 +178,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     rows.extend(failing::rows(&world, &say)?);
     rows.extend(attached::rows(&world, if full { 9 } else { 5 }, &say)?);
     rows.extend(files::rows(&world, &say)?);
+    rows.extend(moving::rows(&world, &say)?);
     say("");
     if shows_progress(json) {
         eprint!("\r");

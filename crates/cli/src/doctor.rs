@@ -13,6 +13,7 @@ use crate::output::Output;
 use crate::table;
 use needs::Needs;
 
+mod machines;
 mod needs;
 mod user;
 
@@ -82,6 +83,7 @@ impl Doctor {
         findings.extend(Mechanism::ALL.into_iter().filter(|&one| one != Mechanism::Cgroups).map(mechanism));
         findings.extend([cgroups(), user::kernel_faults(), user::ebpf(), user::fuse()]);
         findings.extend([user::network_namespaces(), descriptors(), locked_memory()]);
+        findings.extend([machines::engine(), machines::images()]);
         let bad = findings.iter().any(|finding| finding.state == State::Bad);
         output.show(&findings, || text(&findings, output))?;
         Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })

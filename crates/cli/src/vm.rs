@@ -3,6 +3,7 @@
 mod exec;
 mod files;
 mod monitor;
+mod moving;
 mod nets;
 mod shown;
 
@@ -47,6 +48,7 @@ Examples:
   comb vm run small --as db --net lab --disk data.img:overlay=db.changes
   comb vm clone small --as web --net lab:nat          `comb vm exec web -- ping db`
   comb vm ls
+  comb vm migrate small-3 beta                        from now on it is on the host beta
   comb vm stop --all";
 
 /// How long a machine may take to end in good order.
@@ -88,6 +90,10 @@ enum Command {
     Snapshots(SnapshotsOf),
     /// Have a machine go on where another was saved
     Restore(Restore),
+    /// Have a machine go on on another host of the comb: it stands still for a moment only
+    Migrate(moving::Migrate),
+    /// Have another host of the comb have a snapshot as well
+    Send(moving::Send),
     /// Have a machine use more or less memory
     Mem(Mem),
     /// Files that machines have in common
@@ -308,6 +314,8 @@ impl Vm {
             Command::Snapshots(of) => of.run(output),
             Command::Restore(restore) => restore.run(output),
             Command::Files(files) => files.run(&machines, output),
+            Command::Migrate(migrate) => migrate.run(&machines, output),
+            Command::Send(send) => send.run(output),
             Command::Mem(mem) => {
                 let bytes = mem.size;
                 machines.reach(&mem.machine)?.ask(&Ask::SetMemory { bytes })?;

@@ -18,6 +18,7 @@ mod comb;
 mod door;
 mod line;
 pub mod members;
+pub mod passage;
 mod policy;
 pub mod shell;
 mod shown;
@@ -73,8 +74,13 @@ pub(crate) enum Event {
     Unreached { host: String, why: String },
     /// A host came that speaks otherwise.
     Unheard { why: String },
-    /// A part of another host's task is to run here.
-    Shell { host: String, wanted: shell::Shell, answer: mpsc::Sender<Result<shell::Seat, String>> },
+    /// A part of another host's task is to run here, or a machine comes from there.
+    Shell {
+        host: String,
+        program: shell::Program,
+        wanted: shell::Shell,
+        answer: mpsc::Sender<Result<shell::Seat, String>>,
+    },
     /// Somebody wants in.
     Knocks(Knock),
     /// What came of our own wish to be let in.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::hardware::Hardware;
+use crate::moving::Moved;
 use crate::names::Name;
 
 /// The socket in a machine's directory.
@@ -43,6 +44,13 @@ pub enum Ask {
         /// Which is there, and empty.
         directory: PathBuf,
     },
+    /// Move to another host.
+    Migrate {
+        /// As the comb calls it.
+        host: String,
+    },
+    /// It was given to another host, which does not say what became of it: it is not there, and goes on here.
+    Keep,
     /// Have so much memory from now on.
     SetMemory {
         /// In bytes.
@@ -84,6 +92,10 @@ pub enum Answer {
     Ended(Ended),
     /// The console has.
     Console(Vec<u8>),
+    /// What is done meanwhile, or is in the way of it: a sentence for people.
+    Told(String),
+    /// It has moved.
+    Moved(Moved),
 }
 
 /// How a machine is.
@@ -97,6 +109,10 @@ pub enum State {
     Hangs,
     /// It has been told to end.
     Stops,
+    /// It stands still, and is about to be another host's.
+    Moves,
+    /// It stands still: another host has it, or not, and does not answer.
+    Unsure,
 }
 
 impl State {
@@ -107,6 +123,8 @@ impl State {
             Self::Up => "up",
             Self::Hangs => "hung",
             Self::Stops => "stopping",
+            Self::Moves => "moving",
+            Self::Unsure => "unsure",
         }
     }
 }

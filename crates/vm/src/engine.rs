@@ -30,6 +30,9 @@ pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is asked whether it is done.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
+/// How often it is seen whether it still runs, while its guest is awaited.
+const BETWEEN_SIGNS: Duration = Duration::from_millis(200);
+
 /// Why a machine does not run.
 #[derive(Debug, Error)]
 pub enum EngineError {
@@ -65,6 +68,8 @@ pub struct Engine {
     pub agent: UnixStream,
     /// What has come from there.
     pub came: Frames,
+    /// The engine's end of that line, as well.
+    agent_far: OwnedFd,
 }
 
 /// A pair of which the second is inherited.
@@ -101,22 +106,34 @@ impl Engine {
             ErrorKind::NotFound => EngineError::NotInstalled,
             _ => EngineError::Host(QEMU, error),
         })?;
-        drop((qmp_theirs, console_theirs, agent_theirs));
+        drop((qmp_theirs, console_theirs));
+        rustix::io::fcntl_setfd(&agent_theirs, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|error| EngineError::Host("a line to the engine", error.into()))?;
         let qmp = match Qmp::new(qmp, GREETING_LIMIT) {
             Ok(qmp) => qmp,
             Err(error) => {
-                let _ = child.kill();
-                let mut said = String::new();
-                let _ = child.stderr.take().map(|errors| errors.take(1 << 16).read_to_string(&mut said));
-                let _ = child.wait();
-                let last = said.lines().rev().find(|line| !line.is_empty());
-                let error = error.to_string();
-                return Err(EngineError::Ended(
-                    last.unwrap_or(&error).trim_start_matches(QEMU).trim_start_matches(": ").to_owned(),
-                ));
+                return Err(EngineError::Ended(last_words(&mut child).unwrap_or_else(|| error.to_string())));
             }
         };
-        Ok(Self { child, qmp, console, agent, came: Frames::default() })
+        Ok(Self { child, qmp, console, agent, came: Frames::default(), agent_far: agent_theirs })
+    }
+
+    /// Ends the engine, and says what it has said last.
+    pub(crate) fn last_words(&mut self) -> Option<String> {
+        last_words(&mut self.child)
+    }
+
+    /// What was said to the guest and has not come to the machine: it is taken back.
+    pub(crate) fn unread(&mut self) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        let mut some = [0; 4096];
+        loop {
+            match rustix::net::recv(&self.agent_far, &mut some, rustix::net::RecvFlags::DONTWAIT) {
+                Ok((_, 0)) | Err(rustix::io::Errno::WOULDBLOCK) => return Ok(all),
+                Ok((_, read)) => all.extend_from_slice(&some[..read]),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// The engine's process.
@@ -284,16 +301,30 @@ impl Engine {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.agent.set_read_timeout(Some(left)).map_err(lost)?;
+            self.agent.set_read_timeout(Some(left.min(BETWEEN_SIGNS))).map_err(lost)?;
             let mut some = [0; 4096];
             match self.agent.read(&mut some) {
                 Ok(0) => return Err(EngineError::Ended("its line to the guest is closed".into())),
                 Ok(read) => self.came.push(&some[..read]),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    if self.has_ended() {
+                        return Err(EngineError::Ended("before its guest had said what was awaited".into()));
+                    }
+                }
                 Err(error) => return Err(lost(error)),
             }
         }
     }
+}
+
+/// Ends an engine, and says what it has said last.
+fn last_words(child: &mut Child) -> Option<String> {
+    let _ = child.kill();
+    let mut said = String::new();
+    let _ = child.stderr.take().map(|errors| errors.take(1 << 16).read_to_string(&mut said));
+    let _ = child.wait();
+    let last = said.lines().rev().find(|line| !line.is_empty())?;
+    Some(last.trim_start_matches(QEMU).trim_start_matches(": ").to_owned())
 }
 
 fn lost(error: io::Error) -> EngineError {

@@ -70,6 +70,11 @@ impl Images {
         Self { directory }
     }
 
+    /// Where the one with this name is, if it is there.
+    pub(crate) fn place(&self, name: &Name) -> PathBuf {
+        self.directory.join(name.as_str())
+    }
+
     /// All, by name.
     pub fn list(&self) -> Vec<Image> {
         let entries = std::fs::read_dir(&self.directory).into_iter().flatten();

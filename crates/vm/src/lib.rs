@@ -11,6 +11,7 @@ pub mod files;
 pub mod hardware;
 pub mod image;
 pub mod monitor;
+pub mod moving;
 pub mod names;
 pub mod qmp;
 pub mod snapshot;

@@ -27,10 +27,15 @@ use crate::files::machine::{Heard, MachineFiles, Use};
 use crate::files::shelf::ShelfError;
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
+use crate::moving::{MoveError, Rest, Way};
 use crate::names::Name;
 use crate::snapshot::{Snapshot, root_in, state_in};
 use crate::subnets::{JoinError, Subnets};
 use crate::template::Template;
+
+mod leaving;
+
+use leaving::Leaving;
 
 /// How often a guest is asked whether it is well.
 const BETWEEN_PINGS: Duration = Duration::from_millis(100);
@@ -78,6 +83,8 @@ pub enum Beginning {
     Template(Template),
     /// Where another stood, whose memory is its own now.
     Snapshot(Snapshot),
+    /// Where it stands on another host, from which it comes; whoever takes its place begins there.
+    Arriving(Box<Beginning>),
 }
 
 /// How a machine has ended.
@@ -93,6 +100,8 @@ pub enum End {
     Hung,
     /// Its engine is gone.
     Lost,
+    /// It is another host's now.
+    Moved,
 }
 
 /// Why a monitor has no machine.
@@ -116,6 +125,9 @@ pub enum MonitorError {
     /// The guest does not have them.
     #[error("{0}")]
     Files(String),
+    /// It has not come.
+    #[error(transparent)]
+    Move(#[from] MoveError),
     /// It is to run nowhere.
     #[error("{0}")]
     NoSeat(String),
@@ -151,6 +163,17 @@ pub trait User {
 
     /// Something has come of it.
     fn tell(&mut self, told: Told);
+
+    /// How another host is reached, as the comb calls it.
+    fn way_to(&mut self, host: &str) -> Way {
+        let why = format!("there is no host {host}");
+        Box::new(move || Err(why.clone()))
+    }
+
+    /// Has an engine take up the machine that comes from another host, over this root: what its line to the guest had under way.
+    fn receive(&mut self, _engine: &mut Engine, _root: &Path) -> Result<Rest, MoveError> {
+        Err(MoveError::Here("nothing comes".into()))
+    }
 }
 
 /// Runs a machine until it ends.
@@ -167,12 +190,17 @@ pub fn run(machines: &Machines, order: &Order, user: &mut dyn User) -> Result<En
         .map_err(|_| MonitorError::Exists(order.name.clone()))?;
     // A monitor that was killed has left it.
     let socket = directory.join(SOCKET);
+    // One that is on its way is nobody's to ask yet.
+    let hidden = matches!(order.beginning, Beginning::Arriving(_)).then(|| directory.join("arriving"));
+    let bound = hidden.as_ref().unwrap_or(&socket);
     let _ = std::fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket).map_err(host(&socket))?;
+    let _ = std::fs::remove_file(bound);
+    let listener = UnixListener::bind(bound).map_err(host(bound))?;
     listener.set_nonblocking(true).map_err(host(&socket))?;
     let log = directory.join("console.log");
     let log = File::options().create(true).truncate(true).write(true).open(&log).map_err(host(&log))?;
     let mut clients = Clients::new(listener);
+    clients.hidden = hidden.map(|hidden| (hidden, socket));
     let ended = run_all(order, user, &directory, &mut clients, &log);
     clients.push_all();
     let _ = std::fs::remove_dir_all(&directory);
@@ -195,13 +223,16 @@ fn run_all(
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
         let attachments = Attachments::begin(order, directory, cgroup, port)?;
         port = attachments.number();
-        let mut monitor = Monitor::new(order, seat, attachments, clients, log, replaced)?;
+        let mut monitor = Monitor::new(order, seat, attachments, clients, log, replaced, user)?;
+        if let Some((hidden, socket)) = monitor.clients.hidden.take() {
+            std::fs::rename(&hidden, &socket).map_err(|error| MonitorError::Host(socket, error))?;
+        }
         user.tell(Told::Engine(monitor.engine.process()));
         let end = monitor.watch(user);
         if let Some(why) = monitor.files.why_not() {
             return Err(MonitorError::Files(why));
         }
-        if !order.is_replaced || matches!(end, End::Stopped | End::Killed) {
+        if !order.is_replaced || matches!(end, End::Stopped | End::Killed | End::Moved) {
             return Ok(end);
         }
         user.tell(Told::Replaced(end));
@@ -252,11 +283,13 @@ struct Clients {
     listener: UnixListener,
     lines: BTreeMap<u32, Client>,
     next: u32,
+    /// Where the listener is, and where it is to be once there is a machine.
+    hidden: Option<(PathBuf, PathBuf)>,
 }
 
 impl Clients {
     fn new(listener: UnixListener) -> Self {
-        Self { listener, lines: BTreeMap::new(), next: 1 }
+        Self { listener, lines: BTreeMap::new(), next: 1, hidden: None }
     }
 
     fn accept(&mut self) {
@@ -284,6 +317,7 @@ enum Ready {
     Console,
     Door,
     Client(u32),
+    Leaving,
 }
 
 /// A machine that runs, and its monitor's part.
@@ -314,6 +348,9 @@ struct Monitor<'a> {
     guest: MemoryShown,
     next_exec: u32,
     files: MachineFiles,
+    /// The file under its root.
+    root: PathBuf,
+    leaving: Option<Leaving>,
 }
 
 /// So many times between answers are remembered, to know the usual one.
@@ -327,23 +364,31 @@ impl<'a> Monitor<'a> {
         clients: &'a mut Clients,
         log: &'a File,
         replaced: u32,
+        user: &mut dyn User,
     ) -> Result<Self, MonitorError> {
         let started = Instant::now();
         let files = MachineFiles::new(&order.files)?;
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
         let devices = attachments.devices().clone();
         let over = |root| Backing { ram: None, root: Root::Memory(root), under: Under::Private, devices };
-        let backing = match &order.beginning {
-            Beginning::Boot => over(order.image.directory.join("root")),
+        let beginning = match &order.beginning {
+            Beginning::Arriving(then) if replaced > 0 => then,
+            beginning => beginning,
+        };
+        let backing = match beginning {
+            Beginning::Boot | Beginning::Arriving(_) => over(order.image.directory.join("root")),
             Beginning::Template(template) => template.backing(),
             Beginning::Snapshot(snapshot) => over(snapshot.root()),
         };
-        let waits = !matches!(order.beginning, Beginning::Boot);
+        let waits = !matches!(beginning, Beginning::Boot);
         let mut engine = Engine::start(&order.hardware, &order.image, &backing, waits, cgroup)?;
-        match &order.beginning {
+        let (Root::Memory(root) | Root::Drive(root)) = &backing.root;
+        let mut rest = Rest::default();
+        match beginning {
             Beginning::Boot => {}
             Beginning::Template(template) => engine.take_up(&template.state(), true)?,
             Beginning::Snapshot(snapshot) => engine.take_up(&snapshot.state(), false)?,
+            Beginning::Arriving(_) => rest = user.receive(&mut engine, root)?,
         }
         attachments.attach(&mut engine)?;
         for line in [&engine.agent, &engine.console] {
@@ -362,7 +407,7 @@ impl<'a> Monitor<'a> {
             state: State::Begins,
             stops_by: None,
             end: None,
-            agent_goes: Vec::new(),
+            agent_goes: rest.goes,
             console_goes: Vec::new(),
             recent: Vec::new(),
             asked: started,
@@ -371,9 +416,22 @@ impl<'a> Monitor<'a> {
             longest_gap: Duration::ZERO,
             gaps: Vec::new(),
             guest: MemoryShown::default(),
-            next_exec: 1,
             files,
+            next_exec: rest.next_exec.max(1),
+            root: root.clone(),
+            leaving: None,
         };
+        monitor.engine.came.push(&rest.came);
+        if matches!(beginning, Beginning::Arriving(_)) {
+            // It was at work where it comes from.
+            (monitor.begun, monitor.answered, monitor.state) =
+                (Some(Instant::now()), Instant::now(), State::Up);
+            user.tell(Told::Begun);
+        }
+        // Whoever had them run has no line to them any more.
+        for exec in rest.execs {
+            monitor.tell_guest(&ToGuest::Signal { exec, signal: libc::SIGKILL });
+        }
         let (name, network) = (order.name.to_string(), monitor.attachments.network());
         let who = Become { name, seed: random(), time_ns: now_ns(), network };
         monitor.tell_guest(&ToGuest::Become(who));
@@ -390,23 +448,27 @@ impl<'a> Monitor<'a> {
                     Ready::Agent => self.hear_guest(user),
                     Ready::Console => self.hear_console(),
                     Ready::Door => self.clients.accept(),
-                    Ready::Client(number) => self.hear_client(number),
+                    Ready::Client(number) => self.hear_client(number, user),
+                    Ready::Leaving => self.serve_leaving(user),
                 }
             }
             self.look_at_clock();
             for said in self.attachments.look(self.order, &mut self.engine) {
                 self.tell_guest(&said);
             }
-            let _ = push(&mut self.engine.agent, &mut self.agent_goes);
+            if !self.stands_still() {
+                let _ = push(&mut self.engine.agent, &mut self.agent_goes);
+            }
             let _ = push(&mut self.engine.console, &mut self.console_goes);
             self.clients.push_all();
         }
+        let why = self.why_programs_end();
         for client in self.clients.lines.values_mut() {
             if client.exec.take().is_some() {
-                client.say(&Answer::Ended(Ended::NotRun("the machine has ended".into())));
+                client.say(&Answer::Ended(Ended::NotRun(why.clone())));
             }
         }
-        self.end.unwrap_or(End::Lost)
+        self.end_of_leaving(self.end.unwrap_or(End::Lost))
     }
 
     fn wait(&self) -> Vec<Ready> {
@@ -417,6 +479,9 @@ impl<'a> Monitor<'a> {
             (Ready::Console, self.engine.console.as_fd(), out(&self.console_goes)),
             (Ready::Door, self.clients.listener.as_fd(), PollFlags::IN),
         ];
+        if let Some(leaving) = &self.leaving {
+            awaited.push((Ready::Leaving, leaving.wake(), PollFlags::IN));
+        }
         for (&number, client) in &self.clients.lines {
             awaited.push((Ready::Client(number), client.stream.as_fd(), out(&client.goes)));
         }
@@ -436,7 +501,8 @@ impl<'a> Monitor<'a> {
             self.end = Some(End::Stopped);
         }
         // A guest that takes nothing is not asked more and more.
-        if self.begun.is_some() && now >= self.asked + BETWEEN_PINGS && self.agent_goes.is_empty() {
+        let is_idle = self.agent_goes.is_empty() && !self.stands_still();
+        if self.begun.is_some() && now >= self.asked + BETWEEN_PINGS && is_idle {
             self.asked = now;
             self.pings += 1;
             self.tell_guest(&ToGuest::Ping { number: self.pings });
@@ -462,6 +528,7 @@ impl<'a> Monitor<'a> {
                 Ok(Some(event)) => match event.name.as_str() {
                     "GUEST_PANICKED" => self.end = Some(End::Panicked),
                     "SHUTDOWN" if self.end.is_none() => self.end = Some(End::Stopped),
+                    "STOP" => self.stood_still(),
                     _ => {}
                 },
                 Ok(None) => return,
@@ -604,7 +671,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn hear_client(&mut self, number: u32) {
+    fn hear_client(&mut self, number: u32, user: &mut dyn User) {
         let Some(client) = self.clients.lines.get_mut(&number) else { return };
         let mut some = [0; 32_768];
         let mut asked = Vec::new();
@@ -633,7 +700,7 @@ impl<'a> Monitor<'a> {
         }
         let (is_gone, exec) = (client.is_gone, client.exec);
         for ask in asked {
-            let answer = self.serve(number, ask);
+            let answer = self.serve(number, ask, user);
             if let (Some(answer), Some(client)) = (answer, self.clients.lines.get_mut(&number)) {
                 client.say(&answer);
             }
@@ -644,7 +711,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn serve(&mut self, number: u32, ask: Ask) -> Option<Answer> {
+    fn serve(&mut self, number: u32, ask: Ask, user: &mut dyn User) -> Option<Answer> {
         let exec = self.clients.lines.get(&number).and_then(|client| client.exec);
         let is_full = self.agent_goes.len() > MOST_WAITING_BYTES;
         match (ask, exec) {
@@ -703,6 +770,8 @@ impl<'a> Monitor<'a> {
                 self.end = Some(End::Killed);
                 Some(Answer::Done)
             }
+            (Ask::Migrate { host }, _) => self.leave(number, &host, user),
+            (Ask::Keep, _) => Some(self.keep()),
             (Ask::Snapshot { .. }, _) if !self.order.hardware.attached.is_empty() => {
                 let why = "it has disks or a network, which are not saved: only a machine without them is";
                 Some(Answer::Refused(why.into()))
@@ -714,6 +783,9 @@ impl<'a> Monitor<'a> {
             (Ask::Snapshot { .. }, _) if !self.order.files.is_empty() => Some(Answer::Refused(
                 "it has files in common with others (--files), and is not saved with those yet".into(),
             )),
+            (Ask::Snapshot { .. }, _) if self.leaving.is_some() => {
+                Some(Answer::Refused("it moves to another host".into()))
+            }
             (Ask::Snapshot { directory }, _) => {
                 let state = self.engine.save(&state_in(&directory), false);
                 let saved = state.and_then(|()| self.engine.save_root(&root_in(&directory)));
@@ -742,7 +814,7 @@ impl<'a> Monitor<'a> {
         Shown {
             name: self.order.name.to_string(),
             image: self.order.image.name.to_string(),
-            is_clone: !matches!(self.order.beginning, Beginning::Boot),
+            is_clone: matches!(self.order.beginning, Beginning::Template(_) | Beginning::Snapshot(_)),
             state: self.state,
             engine: self.engine.process(),
             monitor: std::process::id(),

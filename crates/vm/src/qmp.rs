@@ -1,12 +1,17 @@
 //! What is said to an engine about its machine: QEMU's machine protocol, JSON line by line.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::{Value, json};
 use thiserror::Error;
+
+use crate::engine::ANSWER_LIMIT;
 
 /// A line that is longer is none of an engine's.
 const MOST_LINE_BYTES: usize = 4 << 20;
@@ -89,6 +94,21 @@ impl Qmp {
             }
             self.note(&answer);
         }
+    }
+
+    /// Gives it a descriptor, which it knows by this name then.
+    pub fn give(&mut self, name: &str, descriptor: BorrowedFd<'_>) -> Result<(), QmpError> {
+        let gone = |error| QmpError::Gone { command: "getfd".into(), error };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut with = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [descriptor];
+        assert!(with.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room for one");
+        // It comes with a byte that says nothing, before the line that asks for it.
+        let byte = [IoSlice::new(b" ")];
+        let sent = rustix::net::sendmsg(&self.line, &byte, &mut with, SendFlags::NOSIGNAL);
+        sent.map_err(|error| gone(error.into()))?;
+        self.call("getfd", &json!({ "fdname": name }), ANSWER_LIMIT)?;
+        Ok(())
     }
 
     /// What has happened, if something has.

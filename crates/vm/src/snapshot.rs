@@ -131,6 +131,11 @@ pub(crate) fn root_in(directory: &Path) -> PathBuf {
 }
 
 impl Snapshot {
+    /// Where its files are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Where the machine stood, with its memory.
     pub fn state(&self) -> PathBuf {
         state_in(&self.directory)

@@ -25,15 +25,22 @@ pub struct Template {
     directory: PathBuf,
 }
 
+/// How that for such hardware is called.
+fn kind(hardware: &Hardware) -> String {
+    let (megabytes, processors) = (hardware.memory_bytes >> 20, hardware.processors);
+    format!("template-{megabytes}M-{processors}-{}", hardware.accelerator.as_str())
+}
+
 impl Template {
+    /// That of an image for such hardware, if it has been made.
+    pub fn there(image: &Image, hardware: &Hardware) -> Option<Self> {
+        let directory = image.directory.join(kind(hardware));
+        directory.exists().then_some(Self { directory })
+    }
+
     /// That of an image for such hardware, which is made if it is not there yet: `says` hears of that.
     pub fn of(image: &Image, hardware: &Hardware, says: &mut dyn FnMut(&str)) -> Result<Self, EngineError> {
-        let kind = format!(
-            "template-{}M-{}-{}",
-            hardware.memory_bytes >> 20,
-            hardware.processors,
-            hardware.accelerator.as_str()
-        );
+        let kind = kind(hardware);
         let (directory, new) = (image.directory.join(&kind), image.directory.join(format!(".{kind}.new")));
         let host = |error| EngineError::Host("the template", error);
         // One makes it, and others who want it wait.

@@ -1,8 +1,10 @@
 //! The hidden `comb vm-monitor`: the process of each machine, and how those are started.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +15,12 @@ use comb_host::RuntimeDirectory;
 use comb_host::control::ControlError;
 use comb_host::tasks::{Places, TaskOrder, Wanted};
 use comb_vm::control::{Ask, Machines};
+use comb_vm::engine::Engine;
 use comb_vm::hardware::Hardware;
+use comb_vm::image::Image;
 use comb_vm::monitor::{Beginning, End, Order, Seat, Told, User, run};
+use comb_vm::moving::arriving::Arrival;
+use comb_vm::moving::{MoveError, Rest, Way};
 use comb_vm::names::Name;
 use comb_vm::template::Template;
 use serde::{Deserialize, Serialize};
@@ -53,6 +59,10 @@ pub(crate) enum At {
     Template,
     /// A snapshot of that name.
     Snapshot(String),
+    /// Another host, from which it comes; whoever takes its place is a clone, or boots.
+    Arriving {
+        is_clone: bool,
+    },
 }
 
 /// What a monitor says of that, once.
@@ -100,17 +110,28 @@ pub(super) fn start_all(begins: Vec<Begin>) -> Result<Vec<Begun>, Failure> {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct VmMonitor {}
+pub(crate) struct VmMonitor {
+    /// What is to run comes from another host, by way of the agent that has started this
+    #[arg(long)]
+    receives: bool,
+    /// This goes on when its agent has ended
+    #[arg(long, requires = "receives")]
+    apart: bool,
+}
 
 impl VmMonitor {
     pub(crate) fn run(self) -> Outcome {
+        // Whoever has started it may close its terminal, or wait for its end.
+        let _ = rustix::process::setsid();
+        let directory = RuntimeDirectory::from_environment()?;
+        if self.receives {
+            return if self.apart { super::moving::receive(&directory) } else { super::moving::go_apart() };
+        }
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;
         let begin: Begin = serde_json::from_str(&text)?;
-        // Whoever has started it may close its terminal.
-        let _ = rustix::process::setsid();
-        let directory = RuntimeDirectory::from_environment()?;
-        match monitor(&directory, &begin) {
+        let image = super::images().open(&begin.image.parse()?)?;
+        match monitor(&directory, &begin, image, None) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(failure) => {
                 say(&Said::Failed(failure.to_string()));
@@ -126,13 +147,22 @@ fn say(said: &Said) {
     let _ = serde_json::to_string(said).map(|line| writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
+/// Runs a machine until it ends; one that comes from another host, if one is given.
+pub(super) fn monitor(
+    directory: &RuntimeDirectory,
+    begin: &Begin,
+    image: Image,
+    mut arrival: Option<&mut Arrival>,
+) -> Result<(), Failure> {
     let name: Name = begin.name.parse()?;
-    let image = super::images().open(&begin.image.parse()?)?;
     let beginning = match &begin.at {
         At::Boot => Beginning::Boot,
         At::Template => Beginning::Template(Template::of(&image, &begin.hardware, &mut |_| ())?),
         At::Snapshot(name) => Beginning::Snapshot(super::snapshots().open(&name.parse()?)?),
+        At::Arriving { is_clone } => {
+            let template = is_clone.then(|| Template::there(&image, &begin.hardware)).flatten();
+            Beginning::Arriving(Box::new(template.map_or(Beginning::Boot, Beginning::Template)))
+        }
     };
     let is_there = directory.control_socket().exists();
     if begin.cells.is_some() && !is_there {
@@ -155,6 +185,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         started: Instant::now(),
         has_begun: false,
         keeper: None,
+        arrival: arrival.take(),
     };
     let end = run(&super::machines(directory), &order, &mut charge)?;
     if charge.has_begun {
@@ -165,6 +196,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         End::Panicked => "its guest's kernel gave up before it was at work",
         End::Hung => "its guest has not begun",
         End::Lost => "its engine has ended",
+        End::Moved => "it has moved on",
     }))
 }
 
@@ -178,6 +210,8 @@ struct Charge<'a> {
     has_begun: bool,
     /// Keeps in touch with the agent, for as long as this engine lives.
     keeper: Option<Keeper>,
+    /// What comes from another host.
+    arrival: Option<&'a mut Arrival>,
 }
 
 impl User for Charge<'_> {
@@ -223,10 +257,30 @@ impl User for Charge<'_> {
                 let took_us = u32::try_from(self.started.elapsed().as_micros()).unwrap_or(u32::MAX);
                 say(&Said::Begun(took_us));
                 // Whoever waits for the end of this waits for no more.
-                let _ = rustix::stdio::dup2_stdout(std::fs::File::open("/dev/null").expect("there is one"));
+                let _ = rustix::stdio::dup2_stdout(File::open("/dev/null").expect("there is one"));
             }
             Told::Replaced(_) => self.started = Instant::now(),
         }
+    }
+
+    fn way_to(&mut self, host: &str) -> Way {
+        super::moving::way_to(host)
+    }
+
+    fn receive(&mut self, engine: &mut Engine, root: &Path) -> Result<Rest, MoveError> {
+        let arrival = self.arrival.take().ok_or_else(|| MoveError::Here("nothing comes".into()))?;
+        let rest = match arrival.take_up(engine, root) {
+            Ok(rest) => rest,
+            Err(error) => {
+                self.arrival = Some(arrival);
+                return Err(error);
+            }
+        };
+        // The agent waits for no more.
+        let nothing = File::options().read(true).write(true).open("/dev/null");
+        let _ = nothing
+            .map(|nothing| rustix::stdio::dup2_stdin(&nothing).and(rustix::stdio::dup2_stdout(&nothing)));
+        Ok(rest)
     }
 }
 

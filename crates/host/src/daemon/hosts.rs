@@ -13,7 +13,7 @@ use comb_net::hosts::KnownHosts;
 use super::*;
 use crate::control::{Killed, WentOn};
 use crate::federation::members::{Key, Member};
-use crate::federation::shell::Seat;
+use crate::federation::shell::{Program, Seat};
 use crate::federation::words::{
     Answered, Asked, CellState, CellWord, Join, KilledWord, Lie, Reception, Word, plain,
 };
@@ -135,8 +135,8 @@ impl Daemon {
                     }
                 }
                 Event::Unheard { why } => say(plain(&why)),
-                Event::Shell { host, wanted, answer } => {
-                    let _ = answer.send(self.seat_for_part(&host, wanted.uid));
+                Event::Shell { host, program, wanted, answer } => {
+                    let _ = answer.send(self.seat_for(&host, program, wanted.uid));
                 }
                 Event::Knocks(knock) => self.let_in(knock),
                 Event::Joined { connection, outcome } => self.joined(connection, outcome),

@@ -10,7 +10,7 @@ use comb_net::agent::Guests;
 use comb_net::hosts::{ConnectError, HostKey, KnownHosts, SecureStream, Terms};
 
 use super::line;
-use super::shell::{self, Shell};
+use super::shell::{self, Program, Shell};
 use super::words::{self, Greeting, Join, Reception, Unheard};
 use super::{Event, Queue};
 
@@ -57,8 +57,13 @@ impl Guests for Door {
             // A stranger says a token's secret, and nothing else.
             Ok(Greeting::Line) if host.is_empty() => Reception::Refused(UNKNOWN.to_owned()),
             Ok(Greeting::Line) => Reception::Welcome,
-            Ok(Greeting::Shell(_)) if host.is_empty() => Reception::Refused(UNKNOWN.to_owned()),
-            Ok(Greeting::Shell(wanted)) => return self.serve_part(stream, host, wanted),
+            Ok(Greeting::Shell(_) | Greeting::Machine(_)) if host.is_empty() => {
+                Reception::Refused(UNKNOWN.to_owned())
+            }
+            Ok(Greeting::Shell(wanted)) => return self.serve_program(stream, host, Program::Part, wanted),
+            Ok(Greeting::Machine(wanted)) => {
+                return self.serve_program(stream, host, Program::Machine, wanted);
+            }
             Ok(Greeting::Join(join)) => {
                 let Some(from) = stream.peer_address() else { return };
                 let (answer, answered) = mpsc::channel();
@@ -86,13 +91,13 @@ impl Guests for Door {
 }
 
 impl Door {
-    /// A part of another host's task: where it may run, the agent's loop says.
-    fn serve_part(&self, mut stream: SecureStream, host: String, wanted: Shell) {
+    /// A program for another host: where it may run, the agent's loop says.
+    fn serve_program(&self, mut stream: SecureStream, host: String, program: Program, wanted: Shell) {
         let (answer, answered) = mpsc::channel();
-        self.queue.tell(Event::Shell { host, wanted, answer });
+        self.queue.tell(Event::Shell { host, program, wanted, answer });
         let late = || Err("its agent did not answer in time: try again".to_owned());
         let seat = answered.recv_timeout(ANSWER_LIMIT).unwrap_or_else(|_| late());
-        match seat.and_then(|seat| shell::start(&seat)) {
+        match seat.and_then(|seat| shell::start(program, &seat)) {
             Ok(mut child) if stream.send(&words::opening(&Reception::Welcome)).is_err() => {
                 let _ = child.kill();
                 let _ = child.wait();

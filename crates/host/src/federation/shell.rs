@@ -5,7 +5,8 @@
 //! comb run ─ pipes ─ comb host shell beta ══ TLS, by this host's key ══ agent of beta ─ pipes ─ comb run-part
 //! ```
 //!
-//! It is no shell: an agent starts the part of a task and nothing else, as its own user, for that user of another host.
+//! It is no shell: an agent starts the part of a task, or what takes a machine up that comes from another host, and nothing else, as its own
+//! user, for that user of another host.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -25,8 +26,20 @@ use crate::state_directory::StateDirectory;
 
 /// What is started: a part of a task.
 pub const PART: &str = "run-part";
+
+/// What is started for a machine that comes: it goes on by itself when that has come.
+const MACHINE: [&str; 2] = ["vm-monitor", "--receives"];
+
+/// What an agent starts for another host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Program {
+    /// A part of a task.
+    Part,
+    /// What takes up a machine.
+    Machine,
+}
 /// So much goes over at once.
-const MOST_BYTES: usize = 16 << 10;
+pub(super) const MOST_BYTES: usize = 16 << 10;
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// What a part that was told to end, by the end of its input, needs for that.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -51,7 +64,7 @@ pub(crate) struct Seat {
 
 /// What goes over, either way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-enum Piece {
+pub(super) enum Piece {
     /// Of the input, or of the output.
     Bytes(Vec<u8>),
     /// Of what it has to say of errors.
@@ -62,7 +75,7 @@ enum Piece {
     Ended(i32),
 }
 
-fn say(stream: &mut SecureStream, piece: &Piece) -> Result<(), StreamError> {
+pub(super) fn say(stream: &mut SecureStream, piece: &Piece) -> Result<(), StreamError> {
     stream.send(&postcard::to_allocvec(piece).expect("plain data"))
 }
 
@@ -94,10 +107,14 @@ fn some_of(source: &mut impl Read, space: &mut [u8]) -> Option<usize> {
 
 // ── the agent's side ──
 
-/// Starts a part in its seat. A sentence if that cannot be.
-pub(super) fn start(seat: &Seat) -> Result<Child, String> {
+/// Starts a program in its seat. A sentence if that cannot be.
+pub(super) fn start(program: Program, seat: &Seat) -> Result<Child, String> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("comb").arg(PART).env("COMB_RUNTIME_DIR", &seat.runtime).current_dir("/");
+    match program {
+        Program::Part => command.arg0("comb").arg(PART),
+        Program::Machine => command.arg0("comb").args(MACHINE),
+    };
+    command.env("COMB_RUNTIME_DIR", &seat.runtime).current_dir("/");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("the part cannot be started: {error}"))?;
     if let Some(cgroup) = &seat.cgroup
@@ -187,14 +204,23 @@ pub fn run(files: &StateDirectory, host: &str) -> Result<i32, String> {
         let error = Command::new("/proc/self/exe").arg0("comb").arg(PART).exec();
         return Err(format!("the part cannot be started: {error}"));
     }
+    Ok(stand_between(&mut greet(&book, host, Greeting::Shell)?))
+}
+
+/// A session with what an agent has started for this user.
+pub(super) fn greet(
+    book: &Book,
+    host: &str,
+    greeting: impl FnOnce(Shell) -> Greeting,
+) -> Result<SecureStream, String> {
     let mut stream = book.connect(host, None)?;
     let text = |error: StreamError| format!("host {host}: {error}");
     let uid = rustix::process::getuid().as_raw();
-    stream.send(&words::opening(&Greeting::Shell(Shell { uid }))).map_err(text)?;
+    stream.send(&words::opening(&greeting(Shell { uid }))).map_err(text)?;
     let answer = stream.receive(Some(ANSWER_LIMIT)).map_err(text)?;
     let answer = answer.ok_or_else(|| format!("host {host} hung up without an answer"))?;
     match words::read_opening(answer).map_err(|unheard| unheard.of(host))? {
-        Reception::Welcome => Ok(stand_between(&mut stream)),
+        Reception::Welcome => Ok(stream),
         Reception::Refused(why) => Err(format!("host {host}: {why}")),
         Reception::Admitted { .. } => Err(format!("host {host} answered something else")),
     }

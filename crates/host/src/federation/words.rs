@@ -33,6 +33,8 @@ pub enum Greeting {
     Join(Join),
     /// A part of a task is to run here.
     Shell(Shell),
+    /// A machine, or what was saved of one, comes here.
+    Machine(Shell),
 }
 
 /// Who wants in.

@@ -240,8 +240,9 @@ impl Daemon {
         self.reply(rotation.connection, &reply);
     }
 
-    /// Where a part of another host's task may run: in a cell that is up, whose end is its end. It is one user's, here and there.
-    pub(super) fn seat_for_part(&self, host: &str, uid: u32) -> Result<Seat, String> {
+    /// Where a part of another host's task may run: in a cell that is up, whose end is its end. And that a machine may come. It is one user's, here and
+    /// there.
+    pub(super) fn seat_for(&self, host: &str, program: Program, uid: u32) -> Result<Seat, String> {
         self.abroad.federation.access.may(Some(host), uid)?;
         let own = rustix::process::geteuid().as_raw();
         if uid != own {
@@ -251,6 +252,11 @@ impl Daemon {
         }
         let cell = self.cells.iter().find(|cell| cell.is_up() && self.ending.is_none());
         let cell = cell.ok_or("no cell is up on it")?;
+        if program == Program::Machine {
+            // In whose charge it is then, its monitor asks.
+            say(format_args!("host {host} sends a machine, or asks for one"));
+            return Ok(Seat { cgroup: None, runtime: self.directory.path().to_owned() });
+        }
         let cgroup = self.cgroup.as_ref().map(|parent| parent.path().join(format!("cell-{}", cell.number)));
         say(format_args!("host {host} has a part of a task started in cell {}", cell.number));
         Ok(Seat { cgroup, runtime: self.directory.path().to_owned() })
