@@ -29,7 +29,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Serves the host, for as long as there is a port to it.
 pub fn serve(port: &Path) -> io::Result<()> {
-    let port = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(port)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let port = File::options().read(true).write(true).custom_flags(flags).open(port)?;
+    // A serial line would make of what is said what a terminal makes of it.
+    if let Ok(mut line) = rustix::termios::tcgetattr(&port) {
+        line.make_raw();
+        rustix::termios::tcsetattr(&port, rustix::termios::OptionalActions::Now, &line)?;
+    }
     serve_on(port)
 }
 

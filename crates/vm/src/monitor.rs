@@ -29,6 +29,7 @@ use crate::names::Name;
 use crate::snapshot::{Snapshot, root_in, state_in};
 use crate::subnets::{JoinError, Subnets};
 use crate::template::Template;
+use crate::user_mode::GAVE_UP;
 
 /// How often a guest is asked whether it is well.
 const BETWEEN_PINGS: Duration = Duration::from_millis(100);
@@ -450,7 +451,12 @@ impl<'a> Monitor<'a> {
                 },
                 Ok(None) => return,
                 Err(_) => {
-                    self.end.get_or_insert(End::Lost);
+                    let ended = self.engine.ended();
+                    self.end.get_or_insert(match ended {
+                        Some(status) if status.success() => End::Stopped,
+                        Some(status) if status.code() == Some(GAVE_UP) => End::Panicked,
+                        _ => End::Lost,
+                    });
                     return;
                 }
             }
