@@ -344,7 +344,10 @@ fn user_mode_linux_runs_programs_and_leaves_nothing_behind() {
     let engine = rustix::process::Pid::from_raw(engine).unwrap();
     rustix::process::kill_process(engine, rustix::process::Signal::KILL).unwrap();
     place.await_machine("light", |machine| machine["replaced"] == 1 && machine["state"] == "up");
-    assert_eq!(place.within("light", "cat /etc/own || echo nothing; ps | grep -c 'sleep 10[0]0' || true"), "nothing\n0");
+    assert_eq!(
+        place.within("light", "cat /etc/own || echo nothing; ps | grep -c 'sleep 10[0]0' || true"),
+        "nothing\n0"
+    );
 
     // Its kernel gives up.
     place.within("light", "(while :; do :; done) > /dev/null 2>&1 &");

@@ -141,6 +141,11 @@ impl Engine {
         self.process
     }
 
+    /// Whether the line to the guest's agent is a serial one.
+    pub(crate) fn is_serial(&self) -> bool {
+        !self.qmp.is_spoken()
+    }
+
     /// How an engine has ended that has no protocol to say so, once its line to this is closed; none of one that has.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         if self.qmp.is_spoken() { None } else { self.child.wait().ok() }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_guest::frames::{Frames, framed};
-use comb_guest::wire::{Become, Ended, FromGuest, MemoryShown, ToGuest, VERSION};
+use comb_guest::wire::{Become, Ended, FromGuest, MemoryShown, SERIAL_BYTES, ToGuest, VERSION};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -290,6 +290,8 @@ struct Monitor<'a> {
     stops_by: Option<Instant>,
     end: Option<End>,
     agent_goes: Vec<u8>,
+    /// Of what has gone there, so much was not read yet, as far as that is told.
+    unheard: usize,
     console_goes: Vec<u8>,
     recent: Vec<u8>,
     /// When the last question was asked, and the last answer came.
@@ -349,6 +351,7 @@ impl<'a> Monitor<'a> {
             stops_by: None,
             end: None,
             agent_goes: Vec::new(),
+            unheard: 0,
             console_goes: Vec::new(),
             recent: Vec::new(),
             asked: started,
@@ -382,7 +385,7 @@ impl<'a> Monitor<'a> {
             for said in self.attachments.look(self.order, &mut self.engine) {
                 self.tell_guest(&said);
             }
-            let _ = push(&mut self.engine.agent, &mut self.agent_goes);
+            self.push_to_guest();
             let _ = push(&mut self.engine.console, &mut self.console_goes);
             self.clients.push_all();
         }
@@ -398,7 +401,7 @@ impl<'a> Monitor<'a> {
         let out = |goes: &[u8]| if goes.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         let mut awaited: Vec<(Ready, BorrowedFd<'_>, PollFlags)> = vec![
             (Ready::Engine, self.engine.qmp.line().as_fd(), PollFlags::IN),
-            (Ready::Agent, self.engine.agent.as_fd(), out(&self.agent_goes)),
+            (Ready::Agent, self.engine.agent.as_fd(), out(&self.agent_goes[..self.room_to_guest()])),
             (Ready::Console, self.engine.console.as_fd(), out(&self.console_goes)),
             (Ready::Door, self.clients.listener.as_fd(), PollFlags::IN),
         ];
@@ -439,6 +442,22 @@ impl<'a> Monitor<'a> {
 
     fn tell_guest(&mut self, said: &ToGuest) {
         self.agent_goes.extend(framed(said));
+    }
+
+    /// How much of what is to be said may go now.
+    fn room_to_guest(&self) -> usize {
+        let all = self.agent_goes.len();
+        if self.engine.is_serial() { SERIAL_BYTES.saturating_sub(self.unheard).min(all) } else { all }
+    }
+
+    fn push_to_guest(&mut self) {
+        let rest = self.agent_goes.split_off(self.room_to_guest());
+        let before = self.agent_goes.len();
+        let _ = push(&mut self.engine.agent, &mut self.agent_goes);
+        if self.engine.is_serial() {
+            self.unheard += before - self.agent_goes.len();
+        }
+        self.agent_goes.extend(rest);
     }
 
     fn hear_engine(&mut self) {
@@ -536,6 +555,7 @@ impl<'a> Monitor<'a> {
             FromGuest::Output { exec, is_error, bytes } => {
                 self.tell_user(exec, &Answer::Output { is_error, bytes });
             }
+            FromGuest::Heard { bytes } => self.unheard = self.unheard.saturating_sub(bytes as usize),
             FromGuest::Taken { exec, bytes } => self.tell_user(exec, &Answer::Taken(bytes)),
             FromGuest::Ended { exec, how } => {
                 self.tell_user(exec, &Answer::Ended(how));
