@@ -89,7 +89,7 @@ fn what_nothing_measures_is_pending_in_what_is_printed_and_in_the_page() {
         assert!(row["note"].as_str().expect("a note").starts_with("pending"), "{row}");
     }
     let page = place.read("index.html");
-    assert!(page.contains("Table 4.1, Test 1"), "{page}");
+    assert!(page.contains("Test 3, 100%, node 10"), "{page}");
     assert!(page.contains("comb reproduce unet"), "the others are told of as well");
 }
 

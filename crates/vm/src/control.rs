@@ -252,12 +252,12 @@ impl Line {
 
 /// How much memory of the host's a process and those that it has started have to themselves, and of what they share with others their part, in bytes.
 pub fn proportional_bytes(process: u32) -> Option<u64> {
-    let children = children(process).into_iter().filter_map(proportional_bytes);
-    Some(bytes_of(process)? + children.sum::<u64>())
+    let others = started_by(process).into_iter().filter_map(proportional_bytes);
+    Some(bytes_of(process)? + others.sum::<u64>())
 }
 
 /// What a process has started.
-pub(crate) fn children(process: u32) -> Vec<u32> {
+pub(crate) fn started_by(process: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     text.unwrap_or_default().split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }

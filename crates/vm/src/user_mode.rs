@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
 
-use crate::control::children;
+use crate::control::started_by;
 use crate::hardware::{Hardware, Lines};
 
 /// The engine's program.
@@ -111,8 +111,8 @@ impl UserMode {
         let said = self.place.0.join("machine/pid");
         while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
             if said.exists() {
-                let first = children(child.id()).first().copied()?;
-                return children(first).first().copied();
+                let first = started_by(child.id()).first().copied()?;
+                return started_by(first).first().copied();
             }
             std::thread::sleep(between);
         }

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use comb_guest::wire::{Become, Command as GuestCommand, Ended};
+use comb_vm::attached::Devices;
 use comb_vm::engine::Engine;
 use comb_vm::hardware::{Accelerator, Backing, Hardware, Root, Under};
 use comb_vm::image::{Image, Images, Recipe};
@@ -79,6 +80,8 @@ pub(crate) struct Times {
     pub(crate) all: f64,
     pub(crate) user: f64,
     pub(crate) system: f64,
+    /// Of the host's processors: what else the host does adds to all others, and not to this.
+    pub(crate) taken: f64,
 }
 
 impl Times {
@@ -91,7 +94,8 @@ impl Times {
     fn read(said: &str) -> Option<Self> {
         let line = said.lines().rev().find_map(|line| line.strip_prefix("took "))?;
         let mut words = line.split_whitespace().map(|word| word.parse::<f64>().ok());
-        Some(Self { all: words.next()??, user: words.next()??, system: words.next()?? })
+        let [all, user, system] = [words.next()??, words.next()??, words.next()??];
+        Some(Self { all, user, system, taken: user + system })
     }
 }
 
@@ -176,8 +180,12 @@ pub(crate) fn measure(
             let Some(script) = programs.script(workload) else { continue };
             for (way, engine) in &mut places {
                 say(&format!("{workload:?} on {way}, round {round} of {rounds}"));
+                let before = engine.as_ref().map(|engine| taken_s(engine.process()));
                 let said = run(engine.as_mut(), &programs, &["sh", "-c", &script])?;
-                let times = Times::read(&said).ok_or_else(|| format!("{workload:?} on {way}: {said}"))?;
+                let mut times = Times::read(&said).ok_or_else(|| format!("{workload:?} on {way}: {said}"))?;
+                if let (Some(engine), Some(before)) = (engine, before) {
+                    times.taken = taken_s(engine.process()) - before;
+                }
                 if round > 0 {
                     measured.times.entry((workload, *way)).or_default().push(times);
                 }
@@ -197,6 +205,20 @@ pub(crate) fn measure(
     Ok(measured)
 }
 
+/// How long processors have worked for a process and all that it has started, in seconds.
+fn taken_s(process: u32) -> f64 {
+    let read = |what: &str| std::fs::read_to_string(format!("/proc/{process}/{what}")).unwrap_or_default();
+    let stat = read("stat");
+    // Behind its name, which may be anything: its own and those of what has ended, by user and by kernel.
+    let words = stat.rsplit_once(')').map_or("", |parts| parts.1).split_whitespace();
+    let ticks: u64 = words.skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum();
+    let others = read(&format!("task/{process}/children"));
+    let others = others.split_whitespace().filter_map(|word| word.parse().ok()).map(taken_s);
+    #[expect(clippy::cast_precision_loss, reason = "a number of ticks")]
+    let own = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    own + others.sum::<f64>()
+}
+
 fn begin(way: Way, image: &Image) -> Outcome<Engine> {
     let accelerator = way.accelerator().ok_or("the host has no engine")?;
     if accelerator == Accelerator::Kvm && Accelerator::of_host() != Accelerator::Kvm {
@@ -204,7 +226,7 @@ fn begin(way: Way, image: &Image) -> Outcome<Engine> {
     }
     let hardware = Hardware { memory_bytes: MEMORY_BYTES, accelerator, ..Hardware::default() };
     let root = Root::Memory(image.directory.join("root"));
-    let backing = Backing { ram: None, root, under: Under::Private };
+    let backing = Backing { ram: None, root, under: Under::Private, devices: Devices::default() };
     let mut engine = Engine::start(&hardware, image, &backing, false, None)?;
     engine.become_who(Become { name: way.to_string(), ..Become::default() }, LIMIT)?;
     Ok(engine)
@@ -227,22 +249,23 @@ fn run(engine: Option<&mut Engine>, programs: &Programs, words: &[&str]) -> Outc
     if how == Ended::Exited(0) { Ok(said) } else { Err(format!("{words:?}: {how:?}: {said}").into()) }
 }
 
-/// A compile in a machine of each engine, by the same on the host.
+/// A compile in a machine of each engine, by the same on the host: how much of the host's processors it takes.
 pub(super) fn rows(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {
     let measured = measure(&[Workload::Pmake], false, rounds, say);
-    let claim = |way| format!("compiling in a machine of {way}, by the same on the host");
+    let claim = |way| format!("a compile in a machine of {way}, processor time by the same on the host");
     let made = |way: Way| match &measured {
         Err(error) => Row { note: error.to_string(), ..row(&claim(way), None, "s") },
         Ok(measured) => {
-            let of = |way| measured.median(Workload::Pmake, way, |times| times.all);
+            let of = |way| measured.median(Workload::Pmake, way, |times| times.taken);
             let goal = if way == Way::Uml { Goal::AtMost(1.6) } else { Goal::None };
-            let note = measured.missing.get(&way).map(|why| format!("pending: {why}"));
+            let missing = measured.missing.get(&way).map(|why| format!("pending: {why}"));
+            let slower = measured.by_host(Workload::Pmake, way, |times| times.all);
             Row {
                 peer: "the host".into(),
                 theirs: of(Way::Host),
-                ratio: measured.by_host(Workload::Pmake, way, |times| times.all),
-                goal: if note.is_some() { Goal::None } else { goal },
-                note: note.unwrap_or_default(),
+                ratio: measured.by_host(Workload::Pmake, way, |times| times.taken),
+                goal: if missing.is_some() { Goal::None } else { goal },
+                note: missing.or(slower.map(|times| format!("{times:.2} × as long"))).unwrap_or_default(),
                 ..row(&claim(way), of(way), "s")
             }
         }
@@ -255,9 +278,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_process_takes_is_with_what_it_has_started() {
+        let own = std::process::id();
+        let before = taken_s(own);
+        let spins = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done";
+        let mut child = Command::new("sh").args(["-c", &format!("({spins}); exit")]).spawn().unwrap();
+        child.wait().unwrap();
+        assert!(taken_s(own) > before, "{before}");
+    }
+
+    #[test]
     fn times_are_what_was_said_last_and_ratios_are_of_one_round() {
         let times = Times::read("took 9 9 9\nwarning\ntook 2.50 1.25 0.75\n").unwrap();
-        assert_eq!((times, times.idle()), (Times { all: 2.5, user: 1.25, system: 0.75 }, 0.5));
+        assert_eq!((times, times.idle()), (Times { all: 2.5, user: 1.25, system: 0.75, taken: 2.0 }, 0.5));
         assert_eq!(Times::read("took 2.50 1.25\n"), None);
         let of = |all: &[f64]| all.iter().map(|&all| Times { all, ..Times::default() }).collect::<Vec<_>>();
         let mut measured = Measured::default();
