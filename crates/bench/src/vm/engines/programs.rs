@@ -142,7 +142,8 @@ fn compiler_files(compiler: &Path, sources: &Path) -> Outcome<Vec<PathBuf>> {
     }
     // What is included, in the words of a makefile.
     let parts: Vec<String> = (0..compiling::FILES).map(|part| format!("part{part}.c")).collect();
-    let words: Vec<&str> = ["-M"].into_iter().chain(parts.iter().map(String::as_str)).collect();
+    // Some is included only where it is optimized.
+    let words: Vec<&str> = ["-O2", "-M"].into_iter().chain(parts.iter().map(String::as_str)).collect();
     let included = said(compiler, &words, sources)?;
     files.extend(included.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));
     Ok(files.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
