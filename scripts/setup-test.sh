@@ -13,6 +13,9 @@ etcd_is_wanted() { ! have etcd && have apt-cache && apt-cache show etcd-server >
 # A trace is exported for fio; the tests say that they did not run where there is none.
 fio_is_wanted() { ! have fio && have apt-cache && apt-cache show fio >/dev/null 2>&1; }
 
+# An engine of machines; its tests say that they did not run where there is none.
+uml_is_wanted() { ! have linux.uml && have apt-cache && apt-cache show user-mode-linux >/dev/null 2>&1; }
+
 # The dashboard's page is tested in a browser, which node drives; the tests say that they did not run where there is none.
 browser_is_wanted() { [ ! -x /usr/bin/chromium ] && have apt-cache && apt-cache show chromium >/dev/null 2>&1; }
 
@@ -27,6 +30,7 @@ missing_for_tests() {
   if ! have sqlite3; then echo sqlite3; fi
   # Virtual machines, and what their images are made with.
   if ! have qemu-system-x86_64; then echo qemu-system-x86; fi
+  if uml_is_wanted; then echo user-mode-linux; fi
   if [ ! -x /sbin/mke2fs ] && ! have mke2fs; then echo e2fsprogs; fi
   if ! have c++; then echo g++; fi
   missing_for_combcc

@@ -1,6 +1,6 @@
 //! `comb bench kernel`: what the cache kernel takes for its operations (Cache Kernel, Table 2 and §5.3), beside what else stops programs.
 
-mod compiling;
+pub(crate) mod compiling;
 mod items;
 mod lines;
 mod messages;

@@ -14,6 +14,7 @@ mod coming_in;
 mod cores;
 mod curves;
 mod delivery;
+mod disco_items;
 mod endpoint_way;
 mod farm;
 mod figure;

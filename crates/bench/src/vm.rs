@@ -2,6 +2,7 @@
 
 mod attached;
 mod density;
+pub(crate) mod engines;
 mod failing;
 mod files;
 mod moving;
@@ -36,6 +37,12 @@ what is measured here. Not measured: guests other than Linux, processors and hos
 /// A folder of its own, gone at the end.
 struct Place(PathBuf);
 
+impl Place {
+    fn new(what: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("comb-bench-{what}-{}", std::process::id())))
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
@@ -51,7 +58,7 @@ struct World {
 
 impl World {
     fn new(say: &dyn Fn(&str)) -> Outcome<Self> {
-        let place = Place(std::env::temp_dir().join(format!("comb-bench-vm-{}", std::process::id())));
+        let place = Place::new("vm");
         let with = place.0.join("with");
         std::fs::create_dir_all(&with)?;
         // What is no block of zeroes, and no block twice.
@@ -64,15 +71,8 @@ impl World {
             .collect();
         std::fs::write(with.join("data"), data)?;
         attached::make_load(&with)?;
-        let agent = std::env::current_exe()?.with_file_name("comb-guest");
-        if !agent.exists() {
-            return Err(format!(
-                "{} is not there: `cargo build --release -p comb-cli --bins` builds it",
-                agent.display()
-            )
-            .into());
-        }
-        let recipe = Recipe { agent, with: Some(with), room_mb: 64, kernel: kernel(), ..Recipe::default() };
+        let recipe =
+            Recipe { agent: agent()?, with: Some(with), room_mb: 64, kernel: kernel(), ..Recipe::default() };
         let image = Images::at(place.0.join("images")).build(&"bench".parse()?, &recipe, say)?;
         let hardware = Hardware { accelerator: Accelerator::of_host(), ..Hardware::default() };
         Ok(Self { image, hardware, place })
@@ -109,6 +109,16 @@ impl World {
         engine.become_who(Become { name: name.to_owned(), ..Become::default() }, LIMIT)?;
         Ok(engine)
     }
+}
+
+/// The agent's program, which goes into images.
+fn agent() -> Outcome<PathBuf> {
+    let agent = std::env::current_exe()?.with_file_name("comb-guest");
+    if agent.exists() {
+        return Ok(agent);
+    }
+    let how = "`cargo build --release -p comb-cli --bins` builds it";
+    Err(format!("{} is not there: {how}", agent.display()).into())
 }
 
 /// A kernel's package that was fetched for tests; none: it is fetched now.
@@ -179,6 +189,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     rows.extend(attached::rows(&world, if full { 9 } else { 5 }, &say)?);
     rows.extend(files::rows(&world, &say)?);
     rows.extend(moving::rows(&world, &say)?);
+    rows.extend(engines::rows(if full { 7 } else { 3 }, &say));
     say("");
     if shows_progress(json) {
         eprint!("\r");

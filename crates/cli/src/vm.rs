@@ -167,6 +167,9 @@ struct Run {
     /// file itself, which nobody else has meanwhile; `FILE:read-only`
     #[arg(long, value_name = "FILE")]
     disk: Vec<DiskOf>,
+    /// What runs it: `qemu`, or `uml` (user-mode Linux) to compute faster where there is no KVM. That has one processor, its own kernel in the place of the image's, and is neither saved nor cloned
+    #[arg(long, value_name = "ENGINE", default_value = "qemu", value_parser = engine)]
+    engine: Accelerator,
 }
 
 #[derive(Debug, Args)]
@@ -245,6 +248,14 @@ fn guest_memory(text: &str) -> Result<u64, &'static str> {
     })
 }
 
+fn engine(text: &str) -> Result<Accelerator, &'static str> {
+    match text {
+        "qemu" => Ok(Accelerator::of_host()),
+        "uml" => Ok(Accelerator::Uml),
+        _ => Err("say qemu or uml"),
+    }
+}
+
 fn package(text: &str) -> Result<String, &'static str> {
     let may_be = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
     if !text.is_empty() && !text.starts_with('-') && text.bytes().all(may_be) {
@@ -297,9 +308,12 @@ impl Vm {
             Command::Images(of) => of.run(output),
             Command::Run(run) => {
                 let disks = run.disk.into_iter().map(DiskOf::absolute).collect::<Result<_, _>>()?;
-                run.made.start(&machines, None, disks, output)
+                run.made.start(&machines, run.engine, None, disks, output)
             }
-            Command::Clone(clone) => clone.made.start(&machines, Some(clone.count), Vec::new(), output),
+            Command::Clone(clone) => {
+                let (engine, count) = (Accelerator::of_host(), Some(clone.count));
+                clone.made.start(&machines, engine, count, Vec::new(), output)
+            }
             Command::Nets => nets::list(&subnets(&directory)?, output),
             Command::Ls => shown::list(&machines, output),
             Command::Exec(exec) => exec.run(&machines),
@@ -367,8 +381,20 @@ impl ImagesOf {
 }
 
 impl Made {
-    fn start(self, machines: &Machines, clones: Option<u32>, disks: Vec<DiskOf>, output: Output) -> Outcome {
+    fn start(
+        self,
+        machines: &Machines,
+        accelerator: Accelerator,
+        clones: Option<u32>,
+        disks: Vec<DiskOf>,
+        output: Output,
+    ) -> Outcome {
         let attached = Attached { disks, subnet: self.net };
+        if accelerator == Accelerator::Uml && (self.cpus > 1 || self.merge || !attached.is_empty()) {
+            return Err(Failure::usage(
+                "user-mode Linux has neither --cpus, --merge, --disk nor --net: leave them out, or say --engine qemu",
+            ));
+        }
         if self.merge && clones.is_none() && !attached.is_empty() {
             let why = "a machine with a disk or a network shows its memory to other processes, which cannot be merged: leave out --merge, or say `comb vm clone`";
             return Err(Failure::usage(why));
@@ -377,7 +403,7 @@ impl Made {
         let hardware = Hardware {
             memory_bytes: self.memory.next_multiple_of(2 << 20),
             processors: self.cpus,
-            accelerator: Accelerator::of_host(),
+            accelerator,
             merges: self.merge,
             attached,
         };

@@ -79,9 +79,9 @@ fn who_names_no_paper_is_told_which_there_are() {
 #[test]
 fn what_nothing_measures_is_pending_in_what_is_printed_and_in_the_page() {
     let place = Place::new("pending");
-    let run = place.reproduce("disco --json");
+    let run = place.reproduce("giganet --json");
     assert_eq!(run.status.code(), Some(1));
-    assert!(text(&run.stderr).contains("nothing here measures disco yet"), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("nothing here measures giganet yet"), "{}", text(&run.stderr));
     let rows = lines(&run.stdout);
     assert!(rows.len() > 20);
     for row in &rows {
@@ -89,7 +89,7 @@ fn what_nothing_measures_is_pending_in_what_is_printed_and_in_the_page() {
         assert!(row["note"].as_str().expect("a note").starts_with("pending"), "{row}");
     }
     let page = place.read("index.html");
-    assert!(page.contains("Table 2, IRIX 5.3") || page.contains("IRIX 5.3, DEMAND-ZERO"), "{page}");
+    assert!(page.contains("Test 3, 100%, node 10"), "{page}");
     assert!(page.contains("comb reproduce unet"), "the others are told of as well");
 }
 

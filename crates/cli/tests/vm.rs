@@ -291,3 +291,84 @@ fn what_cannot_be_run_is_said() {
     assert!(said.contains("a guest needs at least 64M") && code == 2, "{said}");
     assert_eq!(place.within("twin", "echo on"), "on");
 }
+
+/// How many processes the engines of a monitor have now.
+fn engines_of(monitor: &Value) -> usize {
+    let place = format!("comb-uml-{monitor}-");
+    let entries = fs::read_dir("/proc").unwrap().map_while(Result::ok);
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(&place)).count()
+}
+
+#[test]
+fn user_mode_linux_runs_programs_and_leaves_nothing_behind() {
+    let Some(state) = state() else { return };
+    if !is_there("linux.uml") {
+        eprintln!("user-mode Linux is not here: `make setup-test` brings it");
+        return;
+    }
+    let place = Place::new("user-mode", state);
+    let (said, code) = place.fails(&["vm", "run", "small", "--engine", "uml", "--cpus", "2"]);
+    assert!(said.contains("neither --cpus, --merge") && code == 2, "{said}");
+    place.says(&["vm", "run", "small", "--engine", "uml", "--restart", "--as", "light"]);
+    let first = place.await_machine("light", |machine| machine["state"] == "up");
+    assert_eq!((&first["accelerator"], &first["replaced"]), (&Value::from("uml"), &Value::from(0)));
+    assert!(first["host_bytes"].as_u64().unwrap() > 16 << 20, "with what it has started: {first}");
+    assert_eq!(place.within("light", "hostname; nproc"), "light\n1");
+
+    // All bytes come as they went, both ways: the line is no terminal.
+    let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut child = place
+        .comb(&["vm", "exec", "light", "--", "sh", "-c", "cat; exit 7"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let writes = {
+        let bytes = bytes.clone();
+        std::thread::spawn(move || input.write_all(&bytes).unwrap())
+    };
+    let output = child.wait_with_output().unwrap();
+    writes.join().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert!(output.stdout == bytes, "{} bytes came", output.stdout.len());
+
+    // What it writes is its own, and gone with it; what it cannot do is said.
+    assert_eq!(place.within("light", "echo mine > /etc/own; sync; cat /etc/own"), "mine");
+    for words in [&["vm", "snapshot", "light", "never"][..], &["vm", "mem", "light", "128M"]] {
+        let (said, _) = place.fails(words);
+        assert!(said.contains("needs QEMU"), "{words:?}: {said}");
+    }
+
+    // Its process is killed, and programs that run in it end with it.
+    place.within("light", "(while :; do :; done) > /dev/null 2>&1 & sleep 1000 > /dev/null 2>&1 &");
+    let engine = i32::try_from(first["engine"].as_u64().unwrap()).unwrap();
+    let engine = rustix::process::Pid::from_raw(engine).unwrap();
+    rustix::process::kill_process(engine, rustix::process::Signal::KILL).unwrap();
+    place.await_machine("light", |machine| machine["replaced"] == 1 && machine["state"] == "up");
+    assert_eq!(
+        place.within("light", "cat /etc/own || echo nothing; ps | grep -c 'sleep 10[0]0' || true"),
+        "nothing\n0"
+    );
+
+    // Its kernel gives up.
+    place.within("light", "(while :; do :; done) > /dev/null 2>&1 &");
+    let (said, _) = place.fails(&["vm", "exec", "light", "--", "sh", "-c", "echo c > /proc/sysrq-trigger"]);
+    assert!(said.contains("light: the machine has ended"), "{said}");
+    let last = place.await_machine("light", |machine| machine["replaced"] == 2 && machine["state"] == "up");
+
+    // Its monitor is killed.
+    place.says(&["vm", "run", "small", "--engine", "uml", "--as", "other"]);
+    let other = place.await_machine("other", |machine| machine["state"] == "up");
+    assert!(engines_of(&other["monitor"]) > 1 && engines_of(&last["monitor"]) > 1);
+    let monitor = i32::try_from(other["monitor"].as_u64().unwrap()).unwrap();
+    let monitor = rustix::process::Pid::from_raw(monitor).unwrap();
+    rustix::process::kill_process(monitor, rustix::process::Signal::KILL).unwrap();
+    place.says(&["vm", "stop", "light"]);
+    let until = Instant::now() + LIMIT;
+    while engines_of(&other["monitor"]) + engines_of(&last["monitor"]) > 0 {
+        assert!(Instant::now() < until, "something of a machine is left");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

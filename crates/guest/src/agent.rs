@@ -29,16 +29,20 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Serves the host, for as long as there is a port to it.
 pub fn serve(port: &Path) -> io::Result<()> {
-    let port = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(port)?;
-    serve_on(port)
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let port = File::options().read(true).write(true).custom_flags(flags).open(port)?;
+    // A serial line would make of what is said what a terminal makes of it.
+    let line = rustix::termios::tcgetattr(&port);
+    if let Ok(mut line) = line.clone() {
+        line.make_raw();
+        rustix::termios::tcsetattr(&port, rustix::termios::OptionalActions::Now, &line)?;
+    }
+    Agent::on(port, line.is_ok()).serve()
 }
 
 /// The same over a port, or a socket, that is open and never waits.
 pub fn serve_on(port: File) -> io::Result<()> {
-    let mut agent = Agent { port, came: Frames::default(), goes: VecDeque::new(), programs: BTreeMap::new() };
-    loop {
-        agent.turn()?;
-    }
+    Agent::on(port, false).serve()
 }
 
 /// A program that runs for the host.
@@ -57,6 +61,8 @@ struct Program {
 
 struct Agent {
     port: File,
+    /// The host is told how much was read.
+    is_serial: bool,
     came: Frames,
     goes: VecDeque<u8>,
     programs: BTreeMap<u32, Program>,
@@ -72,6 +78,17 @@ enum Ready {
 }
 
 impl Agent {
+    fn on(port: File, is_serial: bool) -> Self {
+        let (came, goes) = (Frames::default(), VecDeque::new());
+        Self { port, is_serial, came, goes, programs: BTreeMap::new() }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.turn()?;
+        }
+    }
+
     /// Waits until something can be done, and does it.
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
@@ -129,7 +146,13 @@ impl Agent {
                     std::thread::sleep(BETWEEN_LOOKS);
                     return Ok(());
                 }
-                Ok(read) => self.came.push(&some[..read]),
+                Ok(read) => {
+                    self.came.push(&some[..read]);
+                    if self.is_serial {
+                        let bytes = u32::try_from(read).expect("a buffer's");
+                        self.say(&FromGuest::Heard { bytes });
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

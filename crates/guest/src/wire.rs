@@ -11,6 +11,9 @@ pub const VERSION: u32 = 2;
 /// A program's output, or its input, that has come and not been taken is at most so much.
 pub const WINDOW_BYTES: usize = 1 << 16;
 
+/// Over a serial line, what the host has said and the guest not read is at most so much: what user-mode Linux has stopped for more than 3,968 bytes it never starts again.
+pub const SERIAL_BYTES: usize = 3 << 10;
+
 /// From the host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToGuest {
@@ -131,6 +134,11 @@ pub enum FromGuest {
         exec: u32,
         /// How.
         how: Ended,
+    },
+    /// So much of what the host has said was read: said over a serial line alone.
+    Heard {
+        /// So many bytes.
+        bytes: u32,
     },
 }
 

@@ -19,6 +19,9 @@ pub(crate) fn bind(command: &mut Command, cgroup: Option<&Path>) -> io::Result<(
         command.pre_exec(move || {
             libc::setpgid(0, 0);
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // A guest's memory is nobody's to keep.
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
             if libc::getppid() != parent.as_raw_nonzero().get() {
                 return Err(ErrorKind::Interrupted.into());
             }

@@ -282,8 +282,19 @@ impl Line {
     }
 }
 
-/// How much memory of the host's a process has to itself, and of what it shares with others its part, in bytes.
+/// How much memory of the host's a process and those that it has started have to themselves, and of what they share with others their part, in bytes.
 pub fn proportional_bytes(process: u32) -> Option<u64> {
+    let others = started_by(process).into_iter().filter_map(proportional_bytes);
+    Some(bytes_of(process)? + others.sum::<u64>())
+}
+
+/// What a process has started.
+pub(crate) fn started_by(process: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    text.unwrap_or_default().split_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+fn bytes_of(process: u32) -> Option<u64> {
     let path = Path::new("/proc").join(process.to_string()).join("smaps_rollup");
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;

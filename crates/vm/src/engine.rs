@@ -6,20 +6,22 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use comb_guest::frames::{Frames, framed};
 use comb_guest::wire::{Become, Command as WireCommand, Ended, FromGuest, ToGuest, VERSION};
+use rustix::process::{Pid, Signal};
 use serde_json::json;
 use thiserror::Error;
 
 use crate::attached::mac_text;
 use crate::children;
 use crate::devices::switch::control::Joined;
-use crate::hardware::{Backing, Hardware, Lines, QEMU};
+use crate::hardware::{Accelerator, Backing, Hardware, Lines, QEMU, Root, Under};
 use crate::image::Image;
 use crate::qmp::{Qmp, QmpError};
+use crate::user_mode::{UML, UserMode};
 
 /// An engine that has not said a word by then will not.
 const GREETING_LIMIT: Duration = Duration::from_secs(30);
@@ -37,8 +39,8 @@ const BETWEEN_SIGNS: Duration = Duration::from_millis(200);
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// There is no engine.
-    #[error("{QEMU} is not installed here (apt install qemu-system-x86)")]
-    NotInstalled,
+    #[error("{0} is not installed here (apt install {1})")]
+    NotInstalled(&'static str, &'static str),
     /// It ended before it had a machine.
     #[error("the engine ended: {0}")]
     Ended(String),
@@ -60,6 +62,8 @@ pub enum EngineError {
 #[derive(Debug)]
 pub struct Engine {
     child: Child,
+    /// The machine's own process, which may be one that the first has started.
+    process: u32,
     /// To the engine.
     pub qmp: Qmp,
     /// The machine's console.
@@ -98,29 +102,44 @@ impl Engine {
             console: console_theirs.as_raw_fd(),
             agent: agent_theirs.as_raw_fd(),
         };
-        let mut command = Command::new(QEMU);
-        command.args(hardware.command_line(image, backing, lines, waits));
+        let user_mode = user_mode(hardware, backing, waits)?;
+        let mut command = match &user_mode {
+            Some(user_mode) => user_mode.command(hardware, lines),
+            None => {
+                let mut command = Command::new(QEMU);
+                command.args(hardware.command_line(image, backing, lines, waits));
+                command
+            }
+        };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         children::bind(&mut command, cgroup).map_err(host("the cell's cgroup"))?;
         let mut child = command.spawn().map_err(|error| match error.kind() {
-            ErrorKind::NotFound => EngineError::NotInstalled,
-            _ => EngineError::Host(QEMU, error),
+            ErrorKind::NotFound if user_mode.is_some() => EngineError::NotInstalled("unshare", "util-linux"),
+            ErrorKind::NotFound => EngineError::NotInstalled(QEMU, "qemu-system-x86"),
+            _ => EngineError::Host("the engine", error),
         })?;
         drop((qmp_theirs, console_theirs));
         rustix::io::fcntl_setfd(&agent_theirs, rustix::io::FdFlags::CLOEXEC)
             .map_err(|error| EngineError::Host("a line to the engine", error.into()))?;
-        let qmp = match Qmp::new(qmp, GREETING_LIMIT) {
-            Ok(qmp) => qmp,
-            Err(error) => {
-                return Err(EngineError::Ended(last_words(&mut child).unwrap_or_else(|| error.to_string())));
+        let begun = match user_mode {
+            None => {
+                Qmp::new(qmp, GREETING_LIMIT).map(|qmp| (child.id(), qmp)).map_err(|error| error.to_string())
             }
+            Some(user_mode) => user_mode
+                .await_begin(&mut child, GREETING_LIMIT, BETWEEN_LOOKS)
+                .map(|process| (process, Qmp::unspoken(qmp)))
+                .ok_or_else(|| format!("{UML} has not begun")),
         };
-        Ok(Self { child, qmp, console, agent, came: Frames::default(), agent_far: agent_theirs })
+        let (process, qmp) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Err(EngineError::Ended(last_words(&mut child, None).unwrap_or(error))),
+        };
+        Ok(Self { child, process, qmp, console, agent, came: Frames::default(), agent_far: agent_theirs })
     }
 
     /// Ends the engine, and says what it has said last.
     pub(crate) fn last_words(&mut self) -> Option<String> {
-        last_words(&mut self.child)
+        last_words(&mut self.child, Some(self.process))
     }
 
     /// What was said to the guest and has not come to the machine: it is taken back.
@@ -138,7 +157,17 @@ impl Engine {
 
     /// The engine's process.
     pub fn process(&self) -> u32 {
-        self.child.id()
+        self.process
+    }
+
+    /// Whether the line to the guest's agent is a serial one.
+    pub(crate) fn is_serial(&self) -> bool {
+        !self.qmp.is_spoken()
+    }
+
+    /// How an engine has ended that has no protocol to say so, once its line to this is closed; none of one that has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        if self.qmp.is_spoken() { None } else { self.child.wait().ok() }
     }
 
     /// Whether it has ended.
@@ -318,11 +347,10 @@ impl Engine {
 }
 
 /// Ends an engine, and says what it has said last.
-fn last_words(child: &mut Child) -> Option<String> {
-    let _ = child.kill();
+fn last_words(child: &mut Child, process: Option<u32>) -> Option<String> {
+    end(child, process);
     let mut said = String::new();
     let _ = child.stderr.take().map(|errors| errors.take(1 << 16).read_to_string(&mut said));
-    let _ = child.wait();
     let last = said.lines().rev().find(|line| !line.is_empty())?;
     Some(last.trim_start_matches(QEMU).trim_start_matches(": ").to_owned())
 }
@@ -333,9 +361,45 @@ fn lost(error: io::Error) -> EngineError {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child, Some(self.process));
     }
+}
+
+/// The engine and all that it has started, which is in a group of its own, at once: a guest's program whose kernel is gone would be one of the host's.
+fn end(child: &mut Child, process: Option<u32>) {
+    if matches!(child.try_wait(), Ok(None)) {
+        let process = process.and_then(|process| Pid::from_raw(i32::try_from(process).ok()?));
+        let group = process.unwrap_or(Pid::from_child(child));
+        if rustix::process::kill_process_group(group, Signal::KILL).is_err() {
+            let _ = child.kill();
+        }
+        let _ = child.wait();
+    }
+}
+
+/// What user-mode Linux needs beside the command line, if it is to run a machine; that can only boot.
+fn user_mode(hardware: &Hardware, backing: &Backing, waits: bool) -> Result<Option<UserMode>, EngineError> {
+    if hardware.accelerator != Accelerator::Uml {
+        return Ok(None);
+    }
+    let needs_qemu = |what: &str| EngineError::Qmp(QmpError::Unspoken(what.into()));
+    if hardware.processors != 1 || !hardware.attached.is_empty() {
+        return Err(needs_qemu("more than one processor, disks and networks"));
+    }
+    let (Root::Memory(root), None, Under::Private, false) =
+        (&backing.root, &backing.ram, backing.under, waits)
+    else {
+        return Err(needs_qemu("templates and snapshots"));
+    };
+    if !is_installed(UML) {
+        return Err(EngineError::NotInstalled(UML, "user-mode-linux"));
+    }
+    UserMode::over(root).map(Some).map_err(|error| EngineError::Host("the machine's root", error))
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 /// By a program that the engine starts: it has no way of its own to a file.

@@ -21,6 +21,8 @@ pub enum Accelerator {
     Kvm,
     /// A translator: several times slower, and everywhere.
     Tcg,
+    /// The host's processor, by user-mode Linux: programs as fast as the host's, their system calls and faults several times slower. Such a machine has one processor, and its state is not saved.
+    Uml,
 }
 
 impl Accelerator {
@@ -35,6 +37,7 @@ impl Accelerator {
         match self {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
+            Self::Uml => "uml",
         }
     }
 }
@@ -104,7 +107,7 @@ pub struct Backing {
     pub devices: Devices,
 }
 
-/// Numbers of descriptors that the engine inherits.
+/// Numbers of descriptors that the engine inherits, each the end of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lines {
     /// Its own protocol.
@@ -120,16 +123,14 @@ const TRANSLATED_PART: u64 = 8;
 
 impl Hardware {
     fn accelerator_option(&self) -> String {
-        match self.accelerator {
-            Accelerator::Kvm => "kvm".to_owned(),
-            Accelerator::Tcg => {
-                let megabytes = (self.memory_bytes >> 20).div_ceil(TRANSLATED_PART).clamp(16, 1024);
-                format!("tcg,tb-size={megabytes}")
-            }
+        if self.accelerator != Accelerator::Tcg {
+            return self.accelerator.as_str().to_owned();
         }
+        let megabytes = (self.memory_bytes >> 20).div_ceil(TRANSLATED_PART).clamp(16, 1024);
+        format!("tcg,tb-size={megabytes}")
     }
 
-    /// How an engine is started for it. `waits`: it begins only when its state has come.
+    /// How QEMU is started for it. `waits`: it begins only when its state has come.
     pub fn command_line(&self, image: &Image, backing: &Backing, lines: Lines, waits: bool) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         let mut add = |option: &str, value: OsString| {

@@ -1,6 +1,6 @@
 //! Virtual machines with ordinary operating systems, as cells: many on one machine share memory and disks, and fail alone. (Disco)
 //!
-//! The engine is QEMU, as it comes. What is here is what Disco's monitor did beside running instructions: the memory, the disks, the network, and what to do with them.
+//! The engine is QEMU as it comes, or user-mode Linux for computing without KVM. What is here is what Disco's monitor did beside running instructions: the memory, the disks, the network, and what to do with them.
 
 pub mod attached;
 mod children;
@@ -17,3 +17,4 @@ pub mod qmp;
 pub mod snapshot;
 pub mod subnets;
 pub mod template;
+mod user_mode;

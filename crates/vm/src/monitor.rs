@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_guest::frames::{Frames, framed};
-use comb_guest::wire::{Become, Ended, FromGuest, MemoryShown, ToGuest, VERSION};
+use comb_guest::wire::{Become, Ended, FromGuest, MemoryShown, SERIAL_BYTES, ToGuest, VERSION};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,7 @@ use crate::names::Name;
 use crate::snapshot::{Snapshot, root_in, state_in};
 use crate::subnets::{JoinError, Subnets};
 use crate::template::Template;
+use crate::user_mode::GAVE_UP;
 
 mod leaving;
 
@@ -336,6 +337,8 @@ struct Monitor<'a> {
     stops_by: Option<Instant>,
     end: Option<End>,
     agent_goes: Vec<u8>,
+    /// Of what has gone there, so much was not read yet, as far as that is told.
+    unheard: usize,
     console_goes: Vec<u8>,
     recent: Vec<u8>,
     /// When the last question was asked, and the last answer came.
@@ -408,6 +411,7 @@ impl<'a> Monitor<'a> {
             stops_by: None,
             end: None,
             agent_goes: rest.goes,
+            unheard: 0,
             console_goes: Vec::new(),
             recent: Vec::new(),
             asked: started,
@@ -457,7 +461,7 @@ impl<'a> Monitor<'a> {
                 self.tell_guest(&said);
             }
             if !self.stands_still() {
-                let _ = push(&mut self.engine.agent, &mut self.agent_goes);
+                self.push_to_guest();
             }
             let _ = push(&mut self.engine.console, &mut self.console_goes);
             self.clients.push_all();
@@ -475,7 +479,7 @@ impl<'a> Monitor<'a> {
         let out = |goes: &[u8]| if goes.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         let mut awaited: Vec<(Ready, BorrowedFd<'_>, PollFlags)> = vec![
             (Ready::Engine, self.engine.qmp.line().as_fd(), PollFlags::IN),
-            (Ready::Agent, self.engine.agent.as_fd(), out(&self.agent_goes)),
+            (Ready::Agent, self.engine.agent.as_fd(), out(&self.agent_goes[..self.room_to_guest()])),
             (Ready::Console, self.engine.console.as_fd(), out(&self.console_goes)),
             (Ready::Door, self.clients.listener.as_fd(), PollFlags::IN),
         ];
@@ -522,6 +526,22 @@ impl<'a> Monitor<'a> {
         self.agent_goes.extend(framed(said));
     }
 
+    /// How much of what is to be said may go now.
+    fn room_to_guest(&self) -> usize {
+        let all = self.agent_goes.len();
+        if self.engine.is_serial() { SERIAL_BYTES.saturating_sub(self.unheard).min(all) } else { all }
+    }
+
+    fn push_to_guest(&mut self) {
+        let rest = self.agent_goes.split_off(self.room_to_guest());
+        let before = self.agent_goes.len();
+        let _ = push(&mut self.engine.agent, &mut self.agent_goes);
+        if self.engine.is_serial() {
+            self.unheard += before - self.agent_goes.len();
+        }
+        self.agent_goes.extend(rest);
+    }
+
     fn hear_engine(&mut self) {
         loop {
             match self.engine.qmp.poll_event() {
@@ -533,7 +553,12 @@ impl<'a> Monitor<'a> {
                 },
                 Ok(None) => return,
                 Err(_) => {
-                    self.end.get_or_insert(End::Lost);
+                    let ended = self.engine.ended();
+                    self.end.get_or_insert(match ended {
+                        Some(status) if status.success() => End::Stopped,
+                        Some(status) if status.code() == Some(GAVE_UP) => End::Panicked,
+                        _ => End::Lost,
+                    });
                     return;
                 }
             }
@@ -621,6 +646,7 @@ impl<'a> Monitor<'a> {
             FromGuest::Output { exec, is_error, bytes } => {
                 self.tell_user(exec, &Answer::Output { is_error, bytes });
             }
+            FromGuest::Heard { bytes } => self.unheard = self.unheard.saturating_sub(bytes as usize),
             FromGuest::Taken { exec, bytes } => self.tell_user(exec, &Answer::Taken(bytes)),
             FromGuest::Ended { exec, how } => {
                 self.tell_user(exec, &Answer::Ended(how));

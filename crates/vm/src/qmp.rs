@@ -30,6 +30,11 @@ pub enum QmpError {
         /// In its words.
         why: String,
     },
+    /// It has no such protocol.
+    #[error(
+        "user-mode Linux cannot do that (`{0}`): it needs QEMU, which `comb vm clone` and `comb vm run` take"
+    )]
+    Unspoken(String),
     /// It is gone, or does not answer.
     #[error("the engine does not answer {command}: {error}")]
     Gone {
@@ -53,6 +58,7 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Qmp {
     line: UnixStream,
+    is_spoken: bool,
     came: Vec<u8>,
     events: VecDeque<Event>,
 }
@@ -60,12 +66,22 @@ pub struct Qmp {
 impl Qmp {
     /// Over this, to an engine that has just begun or is about to.
     pub fn new(line: UnixStream, limit: Duration) -> Result<Self, QmpError> {
-        let mut qmp = Self { line, came: Vec::new(), events: VecDeque::new() };
+        let mut qmp = Self { is_spoken: true, ..Self::unspoken(line) };
         let until = Instant::now() + limit;
         let gone = |error| QmpError::Gone { command: "a greeting".into(), error };
         while qmp.next(until).map_err(gone)?.get("QMP").is_none() {}
         qmp.call("qmp_capabilities", &json!({}), limit)?;
         Ok(qmp)
+    }
+
+    /// Over a line on which nobody says a word: it shows when an engine has ended that has no protocol.
+    pub(crate) fn unspoken(line: UnixStream) -> Self {
+        Self { line, is_spoken: false, came: Vec::new(), events: VecDeque::new() }
+    }
+
+    /// Whether the engine has a protocol.
+    pub(crate) fn is_spoken(&self) -> bool {
+        self.is_spoken
     }
 
     /// The line, to wait for events.
@@ -75,6 +91,9 @@ impl Qmp {
 
     /// Has something done, and waits no longer for its answer.
     pub fn call(&mut self, command: &str, arguments: &Value, limit: Duration) -> Result<Value, QmpError> {
+        if !self.is_spoken {
+            return Err(QmpError::Unspoken(command.into()));
+        }
         let gone = |error| QmpError::Gone { command: command.into(), error };
         let until = Instant::now() + limit;
         let mut said = json!({ "execute": command, "arguments": arguments }).to_string();

@@ -18,12 +18,17 @@ impl Drop for Place {
     }
 }
 
-pub(super) const FILES: usize = 8;
+pub(crate) const FILES: usize = 8;
 
-/// What is compiled: some files of the usual headers and a few functions each, and a program of them.
 pub(super) fn prepare() -> Outcome<Place> {
     let place = Place(std::env::temp_dir().join(format!("comb-bench-kernel-{}", std::process::id())));
     fs::create_dir(&place.0)?;
+    write_sources(&place.0)?;
+    Ok(place)
+}
+
+/// What is compiled: some files of the usual headers and a few functions each, and a program of them.
+pub(crate) fn write_sources(folder: &Path) -> Outcome<()> {
     for file in 0..FILES {
         let mut text =
             "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n".to_owned();
@@ -33,10 +38,10 @@ pub(super) fn prepare() -> Outcome<Place> {
                  if (a[i] > 1) s += a[i] / (i + 1); else s -= a[i]; }} char b[64]; snprintf(b, sizeof b, \"%ld\", s); return s + (long)strlen(b); }}\n"
             );
         }
-        fs::write(place.0.join(format!("part{file}.c")), text)?;
+        fs::write(folder.join(format!("part{file}.c")), text)?;
     }
-    fs::write(place.0.join("main.c"), "int main(void) { return 0; }\n")?;
-    Ok(place)
+    fs::write(folder.join("main.c"), "int main(void) { return 0; }\n")?;
+    Ok(())
 }
 
 fn seconds(command: &mut Command, at: &Path) -> Outcome<f64> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Item, messages};
 use crate::cell::measured::Measured as OfCells;
 use crate::{
-    blizzard_items, cc, hive_items, items, kernel, memory, mscs_figures, mscs_items, nt_files, pending_items,
+    blizzard_items, cc, disco_items, hive_items, items, kernel, memory, mscs_figures, mscs_items, nt_files,
+    pending_items,
 };
 
 /// Whose claims are measured.
@@ -114,7 +115,8 @@ impl Paper {
             Self::Hive => 300,
             Self::NtFiles => 90,
             Self::CacheKernel => 60,
-            Self::Giganet | Self::Quintet | Self::Galaxy | Self::Disco => return None,
+            Self::Disco => 240,
+            Self::Giganet | Self::Quintet | Self::Galaxy => return None,
         };
         Some(Duration::from_secs(seconds))
     }
@@ -135,7 +137,7 @@ impl Paper {
             Self::Quintet => pending_items::quintet(),
             Self::Galaxy => pending_items::galaxy(),
             Self::NtFiles => nt_files::items(None),
-            Self::Disco => pending_items::disco(),
+            Self::Disco => disco_items::unmeasured(),
             Self::CacheKernel => kernel::items(&kernel::Measured::default()),
         };
         items.into_iter().map(|item| item.ours(None)).collect()

@@ -135,6 +135,11 @@ $b mount -t tmpfs none /dev/shm
 for port in /sys/class/virtio-ports/*; do
   [ -f "$port/name" ] && $b ln -s "../$($b basename "$port")" "/dev/virtio-ports/$($b cat "$port/name")"
 done
+# User-mode Linux has a line and a console of other names.
+if [ -b /dev/ubda ]; then
+  $b ln -s ../ttyS0 /dev/virtio-ports/comb.guest
+  $b ln -s tty0 /dev/hvc0
+fi
 $b ip link set lo up
 END
 chmod +x root/etc/begin
