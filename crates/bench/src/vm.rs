@@ -2,6 +2,7 @@
 
 mod density;
 mod failing;
+pub(crate) mod numa;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -172,6 +173,9 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     let mut rows = density::rows(&world, &say)?;
     rows.extend(starting(&world, if full { 21 } else { 7 }, &say)?);
     rows.extend(failing::rows(&world, &say)?);
+    if full {
+        rows.extend(numa::rows(&say)?);
+    }
     say("");
     if shows_progress(json) {
         eprint!("\r");

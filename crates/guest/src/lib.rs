@@ -5,4 +5,5 @@
 
 pub mod agent;
 pub mod frames;
+pub mod nodes;
 pub mod wire;

@@ -9,6 +9,7 @@ pub mod devices;
 pub mod engine;
 pub mod hardware;
 pub mod image;
+pub mod misses;
 pub mod monitor;
 pub mod names;
 pub mod qmp;
