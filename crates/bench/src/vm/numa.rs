@@ -79,7 +79,7 @@ const WORKLOADS: [Workload; 2] = [
         name: "raytrace",
         processors: 16,
         cache_kb: 256,
-        script: "raytrace -p 16 -s paper",
+        script: "raytrace -p 16 -s medium",
         programs: &["raytrace"],
         paper: [38.0, 26.0],
         figure: Figure {
