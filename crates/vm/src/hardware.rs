@@ -321,7 +321,12 @@ mod tests {
             ..Hardware::default()
         };
         assert_eq!(hardware.memory_of_nodes(), [42, 42, 43].map(|pieces| pieces * (2 << 20)));
-        let mut backing = Backing { ram: None, root: Root::Memory("/t/root".into()), under: Under::Private };
+        let mut backing = Backing {
+            ram: None,
+            root: Root::Memory("/t/root".into()),
+            under: Under::Private,
+            devices: Devices::default(),
+        };
         let said = line(&backing, &hardware, false);
         for part in [
             "-machine pc -accel",
