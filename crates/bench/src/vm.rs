@@ -6,6 +6,7 @@ pub(crate) mod engines;
 mod failing;
 mod files;
 mod moving;
+pub(crate) mod numa;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -190,6 +191,9 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     rows.extend(files::rows(&world, &say)?);
     rows.extend(moving::rows(&world, &say)?);
     rows.extend(engines::rows(if full { 7 } else { 3 }, &say));
+    if full {
+        rows.extend(numa::rows(&say)?);
+    }
     say("");
     if shows_progress(json) {
         eprint!("\r");

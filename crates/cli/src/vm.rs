@@ -141,6 +141,9 @@ struct Made {
     /// Its processors
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
+    /// How many nodes its memory and its processors are shared out to: another's memory is farther away
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    nodes: u32,
     /// Have the host's kernel keep one copy of pages that are alike: who runs in one machine can learn then what is in another's memory
     #[arg(long)]
     merge: bool,
@@ -404,8 +407,10 @@ impl Made {
             memory_bytes: self.memory.next_multiple_of(2 << 20),
             processors: self.cpus,
             accelerator,
+            nodes: self.nodes,
             merges: self.merge,
             attached,
+            watcher: None,
         };
         if clones.is_some() {
             // Once, and not by each.

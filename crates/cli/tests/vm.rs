@@ -257,6 +257,30 @@ fn a_machine_is_the_charge_of_a_cell_and_ends_with_it() {
     }
 }
 
+/// Processes of a guest whose memory has two nodes: Linux says of each page where it is, as each of them has it mapped.
+#[test]
+fn pages_are_in_the_node_where_the_policy_has_them() {
+    let Some(state) = state() else { return };
+    let place = Place::new("nodes", state);
+    place.says(&["vm", "clone", "small", "--nodes", "2", "--cpus", "2", "--as", "two"]);
+    assert_eq!(place.within("two", "cat /sys/devices/system/node/node*/distance"), "10 30\n30 10");
+    let said = place.within("two", "comb-guest nodes");
+    let (hot, stored) = said.split_once("after a store into what all had read:").expect("both");
+    for (part, line) in [
+        (hot, "used by the second node alone: lives in node 1, copies in []; 4 of 4 are there"),
+        (hot, "used by its own node alone: lives in node 0, copies in []; 4 of 4 are there"),
+        (hot, "read by all: lives in node 0, copies in [1]; 4 of 4 are there"),
+        (hot, "written by all: lives in node 0, copies in []; 4 of 4 are there"),
+        (stored, "read by all: lives in node 0, copies in []; 4 of 4 are there"),
+        (stored, "used by the second node alone: lives in node 1, copies in []; 4 of 4 are there"),
+    ] {
+        assert!(part.contains(line), "{line}\n{said}");
+    }
+    place.says(&["vm", "clone", "small", "--as", "one"]);
+    let (said, code) = place.fails(&["vm", "exec", "one", "--", "comb-guest", "nodes"]);
+    assert!(said.contains("its memory has 1 nodes, and 2 to 8 are needed") && code == 1, "{said}");
+}
+
 #[test]
 fn what_cannot_be_run_is_said() {
     let place =

@@ -33,7 +33,7 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { hot_misses: 64, alone_percent: 90, stores_percent: 2, replica_percent: 10, most_moves: 4 }
+        Self { hot_misses: 64, alone_percent: 90, stores_percent: 2, replica_percent: 4, most_moves: 4 }
     }
 }
 
@@ -198,6 +198,8 @@ pub struct Replayed {
     pub migrations: u64,
     /// Pages that were replicated.
     pub replications: u64,
+    /// Stores that took replicas away.
+    pub collapses: u64,
 }
 
 /// Tries a policy on what was recorded without one. A store takes replicas away. What its
@@ -212,7 +214,8 @@ pub fn replay(
     for Miss { page: number, by, is_store } in misses {
         let (page, replicas) =
             pages.entry(number).or_insert_with(|| (Page::new(home_of(number)), Cells::NONE));
-        if is_store {
+        if is_store && !replicas.is_empty() {
+            replayed.collapses += 1;
             *replicas = Cells::NONE;
         }
         if replicas.contains(by) {
@@ -243,6 +246,9 @@ pub fn replay(
 #[cfg(test)]
 mod tests {
     use std::vec::Vec;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -277,7 +283,7 @@ mod tests {
     #[test]
     fn what_is_read_by_several_is_replicated_where_it_is_read() {
         let read = replayed(rounds(1000, &[(1, 1, 0), (2, 1, 0), (3, 1, 0)]));
-        assert_eq!((read.migrations, read.replications, read.remote), (0, 1, 64));
+        assert_eq!((read.migrations, read.replications, read.remote, read.collapses), (0, 1, 64, 0));
         // Who hardly reads it gets none.
         let mut page = Page::new(HOME);
         rounds(8, &[(1, 5, 0), (2, 4, 0)]).iter().for_each(|miss| page.missed(miss.by, false));
@@ -299,6 +305,55 @@ mod tests {
         let turns = (0..50).flat_map(|turn| rounds(200, &[(1 + turn % 2, 0, 1)])).collect();
         let moved = replayed(turns);
         assert_eq!(moved.migrations, u64::from(Policy::default().most_moves), "{moved:?}");
+    }
+
+    proptest! {
+        /// Whatever is missed, in whatever order.
+        #[test]
+        fn every_miss_is_counted_and_no_page_moves_too_often(
+            missed in vec((0_u64..6, 0_u32..4, 0_u32..20), 0..4000),
+            most_moves in 0_u8..6,
+        ) {
+            let policy = Policy { hot_misses: 16, most_moves, ..Policy::default() };
+            let all = missed.iter().map(|&(page, by, kind)| Miss { page, by: CellId(by), is_store: kind == 0 });
+            let found = replay(&policy, |_| HOME, all);
+            prop_assert_eq!(found.local + found.remote, missed.len() as u64);
+            prop_assert!(found.migrations + found.replications <= 6 * u64::from(most_moves));
+            prop_assert!(found.collapses <= found.replications, "a replica is taken away once");
+            for page in 0..6 {
+                let of_page = missed.iter().filter(|miss| miss.0 == page);
+                let all = of_page.map(|&(page, by, kind)| Miss { page, by: CellId(by), is_store: kind == 0 });
+                let found = replay(&policy, |_| HOME, all);
+                prop_assert!(found.migrations + found.replications <= u64::from(most_moves));
+            }
+        }
+
+        /// What two or more store into, each a good part of it, has no replicas and no other home, in whatever order they do.
+        #[test]
+        fn what_is_written_by_several_never_moves(order in any::<u64>(), cells in 2_u32..6) {
+            let mut page = Page::new(HOME);
+            let mut turns: Vec<_> = (0..Policy::default().hot_misses).collect();
+            for _ in 0..4 {
+                turns.sort_by_key(|turn| (order ^ u64::from(*turn)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                for turn in &turns {
+                    page.missed(CellId(turn % cells), turn / cells % 2 == 0);
+                    prop_assert_eq!(page.decide(&Policy::default()), Move::Stay);
+                }
+            }
+            prop_assert_eq!(page.home, HOME);
+        }
+    }
+
+    #[test]
+    fn a_store_takes_replicas_away_and_they_come_again() {
+        let mut missed = rounds(64, &[(1, 1, 0), (2, 1, 0)]);
+        missed.extend(rounds(1, &[(2, 0, 1)]));
+        missed.extend(rounds(8, &[(1, 1, 0), (2, 1, 0)]));
+        let before = replayed(missed.clone());
+        assert_eq!((before.replications, before.collapses, before.remote), (1, 1, 64 + 1 + 16), "{before:?}");
+        missed.extend(rounds(64, &[(1, 1, 0), (2, 1, 0)]));
+        let after = replayed(missed);
+        assert_eq!((after.replications, after.collapses, after.remote), (2, 1, 64 + 64), "{after:?}");
     }
 
     #[test]

@@ -7,4 +7,5 @@ pub mod agent;
 pub mod files;
 pub mod frames;
 pub mod packing;
+pub mod nodes;
 pub mod wire;

@@ -15,6 +15,7 @@ const CASES: &[Case] = &[
     ("evicted_objects", evicted_objects),
     ("used_by_one", used_by_one),
     ("used_by_several", used_by_several),
+    ("read_by_several", read_by_several),
     ("given", given),
 ];
 
@@ -272,6 +273,50 @@ fn used_by_several(task: &Task) {
 #[test]
 fn what_several_store_into_stays() {
     components::pass("used_by_several", 3, Share::Copy);
+}
+
+/// What several read and hardly anybody stores into comes to all of them, by the policy's word, before they have missed all of it; from then on nobody asks its home for any of it,
+/// until somebody stores.
+fn read_by_several(task: &Task) {
+    /// So much is judged together.
+    const PAGES: usize = 16;
+    /// Not in a row, so that nothing is read ahead. Six readers miss so many often enough for the policy.
+    const MISSED: [usize; 11] = [0, 5, 3, 12, 1, 9, 14, 7, 2, 10, 6];
+    const STORED: usize = 3;
+    let terms = Terms { moves: true, placement: Placement::At(0), ..Terms::default() };
+    let words = Array::<u64>::together(task, PAGES * WORDS, &terms).expect("allocated");
+    let (before, is_home) = (task.counts().copies_bytes, task.rank() == 0);
+    if is_home {
+        (0..words.len()).for_each(|index| words.set(index, index as u64 * 3));
+    }
+    task.barrier();
+    if !is_home {
+        MISSED.iter().for_each(|page| assert_eq!(words.get(page * WORDS), (page * WORDS) as u64 * 3));
+        wait_until("what nobody has asked for is here", || {
+            task.poll();
+            task.counts().copies_bytes >= before + (PAGES * PAGE) as u64
+        });
+        for _ in 0..20 {
+            assert_eq!(reads(task, &words, |index| index as u64 * 3), 0, "asked for after it was replicated");
+        }
+    }
+    task.barrier();
+    let is_stored = |index: usize| index / WORDS == STORED;
+    if is_home {
+        (STORED * WORDS..(STORED + 1) * WORDS).for_each(|index| words.set(index, 1));
+    }
+    task.barrier();
+    let value = |index: usize| if is_stored(index) { 1 } else { index as u64 * 3 };
+    let misses = reads(task, &words, value);
+    assert_eq!(misses, u64::from(!is_home), "the store has taken one block from each reader, and no other");
+    assert_eq!(reads(task, &words, value), 0, "and it is back");
+    assert_eq!(task.reduce(Combine::Sum, &[task.counts().moved_here])[0], 0, "it lives where it was born");
+    task.barrier();
+}
+
+#[test]
+fn what_several_read_is_replicated_and_a_store_takes_it_back() {
+    components::pass("read_by_several", 7, Share::Copy);
 }
 
 /// Blocks that are given from one to the next, while others who do not know of it use them.

@@ -383,8 +383,8 @@ fn user_mode(hardware: &Hardware, backing: &Backing, waits: bool) -> Result<Opti
         return Ok(None);
     }
     let needs_qemu = |what: &str| EngineError::Qmp(QmpError::Unspoken(what.into()));
-    if hardware.processors != 1 || !hardware.attached.is_empty() {
-        return Err(needs_qemu("more than one processor, disks and networks"));
+    if hardware.processors != 1 || hardware.nodes != 1 || !hardware.attached.is_empty() {
+        return Err(needs_qemu("more than one processor or node, disks and networks"));
     }
     let (Root::Memory(root), None, Under::Private, false) =
         (&backing.root, &backing.ram, backing.under, waits)

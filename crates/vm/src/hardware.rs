@@ -64,6 +64,9 @@ pub struct Hardware {
     pub memory_bytes: u64,
     /// Its processors.
     pub processors: u32,
+    /// Nodes that its memory and its processors are shared out to. A processor has farther to the memory of others than to its own.
+    #[serde(default = "one_node")]
+    pub nodes: u32,
     /// Who runs them.
     pub accelerator: Accelerator,
     /// Have the host's kernel look for pages that are alike in machines, and keep one. Whoever runs in one machine can find out by the time that a store takes what another has.
@@ -71,6 +74,9 @@ pub struct Hardware {
     /// What is attached to it.
     #[serde(default)]
     pub attached: Attached,
+    /// A plug-in of the translator's that sees what its processors do, with its options. (To measure with.)
+    #[serde(skip)]
+    pub watcher: Option<String>,
 }
 
 impl Default for Hardware {
@@ -78,12 +84,21 @@ impl Default for Hardware {
         Self {
             memory_bytes: 256 << 20,
             processors: 1,
+            nodes: one_node(),
             accelerator: Accelerator::of_host(),
             merges: false,
             attached: Attached::default(),
+            watcher: None,
         }
     }
 }
+
+fn one_node() -> u32 {
+    1
+}
+
+/// How much farther memory of another node is, by that of one's own, in tenths: a miss took FLASH 900 ns instead of 300. (Disco §5.1)
+const OTHER_NODE: u32 = 30;
 
 /// A machine's root disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -130,6 +145,33 @@ impl Hardware {
         format!("tcg,tb-size={megabytes}")
     }
 
+    /// How much each node has.
+    pub fn memory_of_nodes(&self) -> Vec<u64> {
+        let (all, count) = (self.memory_bytes / LEAST_MEMORY, u64::from(self.nodes));
+        let begin = |node| if node == count { self.memory_bytes } else { all * node / count * LEAST_MEMORY };
+        (0..count).map(|node| begin(node + 1) - begin(node)).collect()
+    }
+
+    /// Which processors each has, what memory, and how far it is from one to another.
+    fn node_options(&self) -> Vec<String> {
+        if self.nodes == 1 {
+            return Vec::new();
+        }
+        let nodes = || 0..self.nodes;
+        let mut options: Vec<String> = nodes()
+            .map(|node| {
+                let first = self.processors * node / self.nodes;
+                let next = self.processors * (node + 1) / self.nodes;
+                let own = if first < next { format!(",cpus={first}-{}", next - 1) } else { String::new() };
+                format!("node,nodeid={node},memdev=ram{node}{own}")
+            })
+            .collect();
+        let pairs = nodes().flat_map(|one| nodes().map(move |other| (one, other)));
+        let apart = pairs.filter(|(one, other)| one != other);
+        options.extend(apart.map(|(one, other)| format!("dist,src={one},dst={other},val={OTHER_NODE}")));
+        options
+    }
+
     /// How QEMU is started for it. `waits`: it begins only when its state has come.
     pub fn command_line(&self, image: &Image, backing: &Backing, lines: Lines, waits: bool) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
@@ -145,20 +187,35 @@ impl Hardware {
         add("-nodefaults", OsString::new());
         add("-no-reboot", OsString::new());
         add("-display", "none".into());
-        add("-machine", "pc,memory-backend=ram".into());
+        add("-machine", if self.nodes > 1 { "pc" } else { "pc,memory-backend=ram" }.into());
         add("-accel", self.accelerator_option().into());
         add("-cpu", if self.accelerator == Accelerator::Kvm { "host" } else { "max" }.into());
         add("-smp", self.processors.to_string().into());
         add("-m", format!("size={ram}B,maxmem={}B,slots=32", ram + root + ROOM_FOR_MORE_BYTES).into());
         let share = if backing.under == Under::Shared { "on" } else { "off" };
-        match &backing.ram {
-            Some(path) => add("-object", memory("ram", ram, path, &format!("share={share},merge={merge}"))),
-            None if backing.devices.see_memory() => {
-                add("-object", format!("memory-backend-memfd,id=ram,size={ram},share=on,merge=off").into());
-            }
-            None => {
-                add("-object", format!("memory-backend-ram,id=ram,size={ram},merge={merge}").into());
-            }
+        for (node, bytes) in (0..).zip(self.memory_of_nodes()) {
+            let id = if self.nodes > 1 { format!("ram{node}") } else { "ram".to_owned() };
+            add(
+                "-object",
+                match &backing.ram {
+                    Some(path) => {
+                        let rest = format!("share={share},merge={merge}");
+                        memory(&id, bytes, &memory_file(path, node), &rest)
+                    }
+                    None if backing.devices.see_memory() => {
+                        format!("memory-backend-memfd,id={id},size={bytes},share=on,merge=off").into()
+                    }
+                    None => format!("memory-backend-ram,id={id},size={bytes},merge={merge}").into(),
+                },
+            );
+        }
+        for option in self.node_options() {
+            add("-numa", option.into());
+        }
+        if let Some(watcher) = &self.watcher {
+            // Time passes by instructions: to a guest that is watched, and so much slower, processes would seem to take turns all the time.
+            add("-icount", "shift=0,sleep=off".into());
+            add("-plugin", watcher.into());
         }
         match &backing.root {
             Root::Memory(path) => {
@@ -203,6 +260,19 @@ impl Hardware {
     }
 }
 
+/// Memory comes in pieces of this.
+const LEAST_MEMORY: u64 = 2 << 20;
+
+/// The file under a node's memory, where there is one under the first's.
+pub(crate) fn memory_file(ram: &Path, node: u32) -> PathBuf {
+    if node == 0 {
+        return ram.to_owned();
+    }
+    let mut path = ram.as_os_str().to_owned();
+    path.push(format!(".{node}"));
+    path.into()
+}
+
 fn memory(id: &str, bytes: u64, path: &Path, rest: &str) -> OsString {
     with_path(format!("memory-backend-file,id={id},size={bytes},{rest},mem-path=").into(), path)
 }
@@ -240,5 +310,45 @@ mod tests {
         let shared = line(&backing, &Hardware { merges: true, ..hardware }, false);
         assert_eq!(shared.matches("share=on").count(), 2);
         assert!(shared.contains("merge=on") && !shared.contains("incoming"), "{shared}");
+    }
+
+    #[test]
+    fn nodes_share_memory_and_processors_out() {
+        let hardware = Hardware {
+            accelerator: Accelerator::Tcg,
+            memory_bytes: 254 << 20,
+            processors: 4,
+            nodes: 3,
+            ..Hardware::default()
+        };
+        assert_eq!(hardware.memory_of_nodes(), [42, 42, 43].map(|pieces| pieces * (2 << 20)));
+        let mut backing = Backing {
+            ram: None,
+            root: Root::Memory("/t/root".into()),
+            under: Under::Private,
+            devices: Devices::default(),
+        };
+        let said = line(&backing, &hardware, false);
+        for part in [
+            "-machine pc -accel",
+            "id=ram2,size=90177536,merge=off",
+            "node,nodeid=0,memdev=ram0,cpus=0-0 -numa node,nodeid=1,memdev=ram1,cpus=1-1 -numa node,nodeid=2,memdev=ram2,cpus=2-3",
+            "dist,src=2,dst=0,val=30",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        backing.ram = Some("/t/ram".into());
+        let said = line(&backing, &hardware, false);
+        assert!(said.contains("id=ram0") && said.contains("mem-path=/t/ram -object"), "{said}");
+        assert!(said.contains("mem-path=/t/ram.2 "), "{said}");
+        let watched = Hardware { watcher: Some("see.so,into=/t/seen".into()), ..hardware.clone() };
+        assert!(
+            line(&backing, &watched, true).contains("-icount shift=0,sleep=off -plugin see.so,into=/t/seen ")
+        );
+        let fewer = Hardware { processors: 1, nodes: 2, ..hardware };
+        assert!(
+            line(&backing, &fewer, false).contains("node,nodeid=0,memdev=ram0 -numa"),
+            "a node of memory alone"
+        );
     }
 }

@@ -10,6 +10,7 @@ pub mod engine;
 pub mod files;
 pub mod hardware;
 pub mod image;
+pub mod misses;
 pub mod monitor;
 pub mod moving;
 pub mod names;

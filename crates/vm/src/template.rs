@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::attached::Devices;
 use crate::engine::{Engine, EngineError};
-use crate::hardware::{Backing, Hardware, Root, Under};
+use crate::hardware::{Backing, Hardware, Root, Under, memory_file};
 use crate::image::Image;
 
 /// A guest has begun by then, on a machine that does much else.
@@ -28,7 +28,8 @@ pub struct Template {
 /// How that for such hardware is called.
 fn kind(hardware: &Hardware) -> String {
     let (megabytes, processors) = (hardware.memory_bytes >> 20, hardware.processors);
-    format!("template-{megabytes}M-{processors}-{}", hardware.accelerator.as_str())
+    let nodes = if hardware.nodes > 1 { format!("-{}-nodes", hardware.nodes) } else { String::new() };
+    format!("template-{megabytes}M-{processors}-{}{nodes}", hardware.accelerator.as_str())
 }
 
 impl Template {
@@ -85,7 +86,9 @@ fn make(image: &Image, hardware: &Hardware, directory: &Path) -> Result<(), Engi
     std::fs::create_dir(directory).map_err(host)?;
     let (ram, root) = (directory.join("ram"), directory.join("root"));
     copy_with_holes(&image.directory.join("root"), &root).map_err(host)?;
-    File::create_new(&ram).and_then(|file| file.set_len(hardware.memory_bytes)).map_err(host)?;
+    for (node, bytes) in (0..).zip(hardware.memory_of_nodes()) {
+        File::create_new(memory_file(&ram, node)).and_then(|file| file.set_len(bytes)).map_err(host)?;
+    }
     let backing = Backing {
         ram: Some(ram),
         root: Root::Memory(root),
