@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::hardware::Hardware;
+use crate::memory::Has;
 use crate::names::Name;
 
 /// The socket in a machine's directory.
@@ -124,6 +125,8 @@ pub struct Shown {
     pub age_ms: u64,
     /// How often another has taken its place.
     pub replaced: u32,
+    /// What it has, as its engine says.
+    pub memory: Has,
     /// What the guest says of its memory.
     pub guest: MemoryShown,
     /// Its address on its subnet, if it is on one.
@@ -162,6 +165,11 @@ impl Machines {
     /// Those in a directory, which is made when it is needed.
     pub fn at(directory: PathBuf) -> Self {
         Self { directory }
+    }
+
+    /// Where they all are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Of one.

@@ -1,12 +1,16 @@
 //! A machine's hardware, as an engine is told of it.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::attached::{Attached, Devices, with_path};
 use crate::image::Image;
+
+/// The device through which memory comes and goes.
+pub(crate) const ROOM: &str = "room-memory";
 
 /// The engine's program.
 pub const QEMU: &str = "qemu-system-x86_64";
@@ -59,6 +63,9 @@ pub enum Under {
 pub struct Hardware {
     /// Its memory.
     pub memory_bytes: u64,
+    /// So much it may come to have, and never less than it begins with. Zero: what it has is its own.
+    #[serde(default)]
+    pub most_bytes: u64,
     /// Its processors.
     pub processors: u32,
     /// Who runs them.
@@ -74,6 +81,7 @@ impl Default for Hardware {
     fn default() -> Self {
         Self {
             memory_bytes: 256 << 20,
+            most_bytes: 0,
             processors: 1,
             accelerator: Accelerator::of_host(),
             merges: false,
@@ -118,7 +126,32 @@ pub struct Lines {
 /// What a translator keeps of its work is the host's memory as well: at most this part of what the guest has.
 const TRANSLATED_PART: u64 = 8;
 
+/// With less no guest begins.
+pub const LEAST_BYTES: u64 = 64 << 20;
+
+/// What a guest can be given is a multiple of this: it has it in blocks of as much.
+const ROOM_BLOCK_BYTES: u64 = 128 << 20;
+
 impl Hardware {
+    /// Whether its memory comes and goes.
+    pub fn has_room(&self) -> bool {
+        self.most_bytes > self.memory_bytes
+    }
+
+    /// What it may be told to have.
+    pub fn may_have(&self) -> RangeInclusive<u64> {
+        if self.has_room() {
+            self.memory_bytes..=self.most_bytes
+        } else {
+            LEAST_BYTES.min(self.memory_bytes)..=self.memory_bytes
+        }
+    }
+
+    /// Where memory is that it may come to have.
+    fn room_bytes(&self) -> u64 {
+        self.most_bytes.saturating_sub(self.memory_bytes).next_multiple_of(ROOM_BLOCK_BYTES)
+    }
+
     fn accelerator_option(&self) -> String {
         match self.accelerator {
             Accelerator::Kvm => "kvm".to_owned(),
@@ -144,11 +177,16 @@ impl Hardware {
         add("-nodefaults", OsString::new());
         add("-no-reboot", OsString::new());
         add("-display", "none".into());
-        add("-machine", "pc,memory-backend=ram".into());
+        // All memory of an engine could be merged if this were not said: what is said of its parts only adds to that.
+        add("-machine", format!("pc,memory-backend=ram,mem-merge={merge}").into());
         add("-accel", self.accelerator_option().into());
         add("-cpu", if self.accelerator == Accelerator::Kvm { "host" } else { "max" }.into());
         add("-smp", self.processors.to_string().into());
-        add("-m", format!("size={ram}B,maxmem={}B,slots=32", ram + root + ROOM_FOR_MORE_BYTES).into());
+        add(
+            "-m",
+            format!("size={ram}B,maxmem={}B,slots=32", ram + root + self.room_bytes() + ROOM_FOR_MORE_BYTES)
+                .into(),
+        );
         let share = if backing.under == Under::Shared { "on" } else { "off" };
         match &backing.ram {
             Some(path) => add("-object", memory("ram", ram, path, &format!("share={share},merge={merge}"))),
@@ -158,6 +196,17 @@ impl Hardware {
             None => {
                 add("-object", format!("memory-backend-ram,id=ram,size={ram},merge={merge}").into());
             }
+        }
+        if self.has_room() {
+            // Before its root: the guest takes only what begins at a multiple of a block.
+            let room = self.room_bytes();
+            let kind = if backing.ram.is_none() && backing.devices != Devices::default() {
+                "memory-backend-memfd,share=on"
+            } else {
+                "memory-backend-ram"
+            };
+            add("-object", format!("{kind},id=room,size={room},reserve=off,merge={merge}").into());
+            add("-device", format!("virtio-mem-pci,memdev=room,id={ROOM},requested-size=0").into());
         }
         match &backing.root {
             Root::Memory(path) => {
@@ -174,8 +223,13 @@ impl Hardware {
         add("-initrd", image.directory.join("initrd").into());
         let mut begins =
             String::from("console=hvc0 quiet panic=-1 swiotlb=noforce transparent_hugepage=never");
+        if self.has_room() {
+            // What comes can go again.
+            begins.push_str(" memhp_default_state=online_movable");
+        }
         if self.accelerator == Accelerator::Tcg {
-            begins.push_str(" tsc=reliable");
+            // A timer that is late on a busy host is no broken one, for which a kernel gives up.
+            begins.push_str(" tsc=reliable no_timer_check");
         }
         add("-append", begins.into());
         add("-device", "virtio-serial-pci,max_ports=4".into());
@@ -238,6 +292,30 @@ mod tests {
         backing.under = Under::Shared;
         let shared = line(&backing, &Hardware { merges: true, ..hardware }, false);
         assert_eq!(shared.matches("share=on").count(), 2);
+        assert!(private.contains(",mem-merge=off") && shared.contains(",mem-merge=on"), "{private} {shared}");
         assert!(shared.contains("merge=on") && !shared.contains("incoming"), "{shared}");
+        assert!(!shared.contains("virtio-mem") && !shared.contains("online_movable"), "{shared}");
+    }
+
+    #[test]
+    fn room_for_more_lies_before_the_root_in_whole_blocks() {
+        let hardware = Hardware { most_bytes: 600 << 20, ..Hardware::default() };
+        assert_eq!(hardware.may_have(), 256 << 20..=600 << 20);
+        assert_eq!(Hardware::default().may_have(), LEAST_BYTES..=256 << 20);
+        let mut backing = Backing {
+            ram: None,
+            root: Root::Memory("/t/root".into()),
+            under: Under::Private,
+            devices: Devices::default(),
+        };
+        let line = |backing: &Backing| line(backing, &hardware, false);
+        backing.devices.disks = vec!["/d".into()];
+        assert!(line(&backing).contains("memory-backend-memfd,share=on,id=room,"), "others see it all");
+        backing.devices = Devices::default();
+        let line = line(&backing);
+        assert!(line.contains("memory-backend-ram,id=room,size=402653184,reserve=off,"), "{line}");
+        let at = |what: &str| line.find(what).unwrap();
+        assert!(at("virtio-mem-pci,memdev=room") < at("virtio-pmem-pci"));
+        assert!(line.contains("online_movable"), "{line}");
     }
 }

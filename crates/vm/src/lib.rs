@@ -2,6 +2,7 @@
 //!
 //! The engine is QEMU, as it comes. What is here is what Disco's monitor did beside running instructions: the memory, the disks, the network, and what to do with them.
 
+pub mod affinity;
 pub mod attached;
 mod children;
 pub mod control;
@@ -9,6 +10,7 @@ pub mod devices;
 pub mod engine;
 pub mod hardware;
 pub mod image;
+pub mod memory;
 pub mod monitor;
 pub mod names;
 pub mod qmp;

@@ -50,12 +50,14 @@ pub struct Qmp {
     line: UnixStream,
     came: Vec<u8>,
     events: VecDeque<Event>,
+    /// What is asked has a number, by which an answer that came too late is known.
+    asked: u64,
 }
 
 impl Qmp {
     /// Over this, to an engine that has just begun or is about to.
     pub fn new(line: UnixStream, limit: Duration) -> Result<Self, QmpError> {
-        let mut qmp = Self { line, came: Vec::new(), events: VecDeque::new() };
+        let mut qmp = Self { line, came: Vec::new(), events: VecDeque::new(), asked: 0 };
         let until = Instant::now() + limit;
         let gone = |error| QmpError::Gone { command: "a greeting".into(), error };
         while qmp.next(until).map_err(gone)?.get("QMP").is_none() {}
@@ -72,7 +74,8 @@ impl Qmp {
     pub fn call(&mut self, command: &str, arguments: &Value, limit: Duration) -> Result<Value, QmpError> {
         let gone = |error| QmpError::Gone { command: command.into(), error };
         let until = Instant::now() + limit;
-        let mut said = json!({ "execute": command, "arguments": arguments }).to_string();
+        self.asked += 1;
+        let mut said = json!({ "execute": command, "arguments": arguments, "id": self.asked }).to_string();
         said.push('\n');
         self.line
             .set_write_timeout(Some(limit))
@@ -80,6 +83,9 @@ impl Qmp {
             .map_err(gone)?;
         loop {
             let mut answer = self.next(until).map_err(gone)?;
+            if answer.get("id").is_some_and(|id| *id != self.asked) {
+                continue;
+            }
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }
@@ -170,7 +176,7 @@ mod tests {
             engine(&[
                 "{\"QMP\": {\"version\": {}}}\n",
                 "{\"return\": {}}\n",
-                "{\"event\": \"STOP\"}\n{\"event\": \"BALLOON_CHANGE\", \"data\": {\"actual\": 7}}\n{\"return\": {\"status\": \"paused\"}}\n",
+                "{\"return\": \"late\", \"id\": 1}\n{\"event\": \"STOP\"}\n{\"event\": \"BALLOON_CHANGE\", \"data\": {\"actual\": 7}}\n{\"return\": {\"status\": \"paused\"}}\n",
                 "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such device\"}}\n",
                 "{\"return\": ",
             ]),

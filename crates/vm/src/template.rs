@@ -29,8 +29,9 @@ impl Template {
     /// That of an image for such hardware, which is made if it is not there yet: `says` hears of that.
     pub fn of(image: &Image, hardware: &Hardware, says: &mut dyn FnMut(&str)) -> Result<Self, EngineError> {
         let kind = format!(
-            "template-{}M-{}-{}",
+            "template-{}M{}-{}-{}",
             hardware.memory_bytes >> 20,
+            if hardware.has_room() { format!("-{}M", hardware.most_bytes >> 20) } else { String::new() },
             hardware.processors,
             hardware.accelerator.as_str()
         );

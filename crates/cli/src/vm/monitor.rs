@@ -42,6 +42,10 @@ pub(crate) struct Begin {
     pub(crate) is_outside: bool,
     /// The cells that may have it in charge, if it is to be some cell's; none: any.
     pub(crate) cells: Option<Vec<u32>>,
+    /// Cores that it is to have for itself; 0: none.
+    pub(crate) cores: u32,
+    /// What all machines may have together; none: what the host can give.
+    pub(crate) all_bytes: Option<u64>,
 }
 
 /// Where a machine begins.
@@ -136,6 +140,13 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
     if begin.cells.is_some() && !is_there {
         return Err(Failure::of(Kind::NotRunning, "there are no cells: `comb up` starts them"));
     }
+    if begin.cores > 0 && !is_there {
+        let why = "--cores is about machines in cells, and there are none: `comb up` starts them";
+        return Err(Failure::of(Kind::NotRunning, why));
+    }
+    if begin.hardware.has_room() {
+        move_memory(super::machines(directory), begin.all_bytes)?;
+    }
     let order = Order {
         name: name.clone(),
         image,
@@ -143,6 +154,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         hardware: begin.hardware.clone(),
         is_replaced: begin.is_replaced,
         subnets: super::subnets(directory)?,
+        has_cores: begin.cores > 0,
     };
     let mut charge = Charge {
         directory,
@@ -163,6 +175,18 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         End::Hung => "its guest has not begun",
         End::Lost => "its engine has ended",
     }))
+}
+
+/// Moves memory between machines, if no other monitor does.
+fn move_memory(machines: Machines, all_bytes: Option<u64>) -> std::io::Result<()> {
+    let moves = move || {
+        // The machine is not there yet, and with the last one the directory goes.
+        while comb_policy::mover::run(machines.clone(), all_bytes).is_err() {
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+    };
+    std::thread::Builder::new().name("comb-mover".into()).spawn(moves)?;
+    Ok(())
 }
 
 /// A machine as a task of one component: the agent knows of it, and ends it with its cell.
@@ -189,7 +213,7 @@ impl User for Charge<'_> {
             components: 1,
             cells: self.begin.cells.clone().unwrap_or_default(),
             restarts: replaced,
-            cores: 0,
+            cores: self.begin.cores,
             gang: false,
         };
         let until = Instant::now() + RETURN_LIMIT;
