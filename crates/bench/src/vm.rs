@@ -5,8 +5,10 @@ mod density;
 pub(crate) mod engines;
 mod failing;
 mod files;
+mod memory;
 mod moving;
 pub(crate) mod numa;
+mod moving;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -194,6 +196,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     if full {
         rows.extend(numa::rows(&say)?);
     }
+    rows.extend(memory::rows(&world, &say)?);
     say("");
     if shows_progress(json) {
         eprint!("\r");

@@ -56,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) metrics: Metrics,
     pub(crate) hosts: Hosts,
     pub(crate) run: Run,
+    /// Bytes of memory of all virtual machines together, of those whose memory comes and goes.
+    pub(crate) vm_memory: Option<u64>,
     /// Of each key that is not as it would be by default.
     sources: BTreeMap<&'static str, Source>,
     /// The file that was read.
@@ -147,6 +149,7 @@ impl Default for Config {
             metrics: Metrics { listen: None },
             hosts: Hosts { name: None, listen: (Ipv4Addr::UNSPECIFIED, 7170).into(), allow: Vec::new() },
             run: Run::default(),
+            vm_memory: None,
             sources: BTreeMap::new(),
             file: None,
         }

@@ -191,7 +191,7 @@ impl Command {
             Self::Doctor(doctor) => doctor.run(output),
             Self::Trace(trace) => trace.run(output),
             Self::Kernel(kernel) => kernel.run(output),
-            Self::Vm(vm) => vm.run(output),
+            Self::Vm(vm) => vm.run(output, &config),
             Self::VmMonitor(monitor) => monitor.run(),
             Self::VmDisk(disk) => Ok(disk.run()),
             Self::VmSwitch(switch) => Ok(switch.run()),

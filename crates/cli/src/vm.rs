@@ -6,6 +6,7 @@ mod monitor;
 mod moving;
 mod nets;
 mod shown;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use comb_host::state_directory::StateDirectory;
 use comb_vm::attached::{Attached, DiskOf, SubnetOf};
 use comb_vm::control::{Answer, Ask, AskError, Machines};
 use comb_vm::files::machine::MOST_SHELVES;
-use comb_vm::hardware::{Accelerator, Hardware};
+use comb_vm::hardware::{Accelerator, Hardware, LEAST_BYTES};
 use comb_vm::image::{Images, Recipe};
 use comb_vm::names::Name;
 use comb_vm::snapshot::{Of, Snapshots};
@@ -25,6 +26,7 @@ use comb_vm::subnets::Subnets;
 use comb_vm::template::Template;
 use serde_json::json;
 
+use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Progress;
@@ -47,8 +49,10 @@ Examples:
   comb vm exec small-3 -- uname -a
   comb vm run small --as db --net lab --disk data.img:overlay=db.changes
   comb vm clone small --as web --net lab:nat          `comb vm exec web -- ping db`
+  comb vm clone small -n 8 --memory 128M..1G          memory goes to those that need it
   comb vm ls
   comb vm migrate small-3 beta                        from now on it is on the host beta
+  comb vm top
   comb vm stop --all";
 
 /// How long a machine may take to end in good order.
@@ -98,6 +102,8 @@ enum Command {
     Mem(Mem),
     /// Files that machines have in common
     Files(files::Files),
+    /// Show what machines do and what they have, again and again
+    Top(top::Top),
 }
 
 #[derive(Debug, Args)]
@@ -135,15 +141,18 @@ struct Made {
     /// What it is to be called, or what the names of several begin with [default: as the image]
     #[arg(long = "as", value_name = "NAME")]
     name: Option<Name>,
-    /// Its memory, such as 256M or 1G
+    /// Its memory, such as 256M; or LEAST..MOST, such as 128M..1G: it begins with the least, and more comes when it needs it and others or the host have it, and goes again
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = guest_memory)]
-    memory: u64,
+    memory: GuestMemory,
     /// Its processors
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
     /// How many nodes its memory and its processors are shared out to: another's memory is farther away
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     nodes: u32,
+    /// Have so many cores of a cell's for itself, where there are others left: each of its processors stays on one [default: share them with all]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=256))]
+    cores: Option<u32>,
     /// Have the host's kernel keep one copy of pages that are alike: who runs in one machine can learn then what is in another's memory
     #[arg(long)]
     merge: bool,
@@ -237,18 +246,34 @@ struct Restore {
 struct Mem {
     /// Its name
     machine: Name,
-    /// How much it is to have, up to what it was made with
+    /// How much it is to have: up to what it was made with, or within the range that it was made with
     #[arg(value_parser = memory)]
     size: u64,
 }
 
-/// With less no kernel begins.
-const LEAST_MEMORY_BYTES: u64 = 64 << 20;
+/// What a machine begins with, and what it may come to have; zero: no more.
+#[derive(Clone, Copy, Debug)]
+struct GuestMemory {
+    begins: u64,
+    most: u64,
+}
 
-fn guest_memory(text: &str) -> Result<u64, &'static str> {
-    memory(text).and_then(|bytes| {
-        if bytes < LEAST_MEMORY_BYTES { Err("a guest needs at least 64M") } else { Ok(bytes) }
-    })
+/// A guest describes all that it has, a sixty-fourth of that, in what it began with.
+const MOST_TIMES: u64 = 8;
+
+fn guest_memory(text: &str) -> Result<GuestMemory, &'static str> {
+    let size = |text: &str| memory(text).map(|bytes| bytes.saturating_add((2 << 20) - 1) >> 21 << 21);
+    let (begins, most) = match text.split_once("..") {
+        Some((least, most)) => (size(least)?, size(most)?),
+        None => (size(text)?, 0),
+    };
+    if begins < LEAST_BYTES {
+        return Err("a guest needs at least 64M");
+    }
+    if most != 0 && !(begins..=begins.saturating_mul(MOST_TIMES)).contains(&most) {
+        return Err("the most is no less than the least, and up to eight times as much");
+    }
+    Ok(GuestMemory { begins, most })
 }
 
 fn engine(text: &str) -> Result<Accelerator, &'static str> {
@@ -303,7 +328,7 @@ fn guest_program() -> Result<PathBuf, Failure> {
 }
 
 impl Vm {
-    pub(crate) fn run(self, output: Output) -> Outcome {
+    pub(crate) fn run(self, output: Output, config: &Config) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         let machines = machines(&directory);
         match self.command {
@@ -311,11 +336,11 @@ impl Vm {
             Command::Images(of) => of.run(output),
             Command::Run(run) => {
                 let disks = run.disk.into_iter().map(DiskOf::absolute).collect::<Result<_, _>>()?;
-                run.made.start(&machines, run.engine, None, disks, output)
+                run.made.start(&machines, run.engine, None, disks, output, config)
             }
             Command::Clone(clone) => {
                 let (engine, count) = (Accelerator::of_host(), Some(clone.count));
-                clone.made.start(&machines, engine, count, Vec::new(), output)
+                clone.made.start(&machines, engine, count, Vec::new(), output, config)
             }
             Command::Nets => nets::list(&subnets(&directory)?, output),
             Command::Ls => shown::list(&machines, output),
@@ -329,10 +354,11 @@ impl Vm {
             Command::Kill(which) => end(&machines, which, &Ask::Kill, output),
             Command::Snapshot(of) => of.run(&machines, output),
             Command::Snapshots(of) => of.run(output),
-            Command::Restore(restore) => restore.run(output),
+            Command::Restore(restore) => restore.run(output, config),
             Command::Files(files) => files.run(&machines, output),
             Command::Migrate(migrate) => migrate.run(&machines, output),
             Command::Send(send) => send.run(output),
+            Command::Top(top) => top.run(&machines, output),
             Command::Mem(mem) => {
                 let bytes = mem.size;
                 machines.reach(&mem.machine)?.ask(&Ask::SetMemory { bytes })?;
@@ -391,6 +417,7 @@ impl Made {
         clones: Option<u32>,
         disks: Vec<DiskOf>,
         output: Output,
+        config: &Config,
     ) -> Outcome {
         let attached = Attached { disks, subnet: self.net };
         if accelerator == Accelerator::Uml && (self.cpus > 1 || self.merge || !attached.is_empty()) {
@@ -402,9 +429,15 @@ impl Made {
             let why = "a machine with a disk or a network shows its memory to other processes, which cannot be merged: leave out --merge, or say `comb vm clone`";
             return Err(Failure::usage(why));
         }
+        if self.cores.is_some() && self.cells == Some(Cells::None) {
+            return Err(Failure::usage(
+                "--cores is about machines in cells, and --cells none is outside of them",
+            ));
+        }
         let image = images().open(&self.image)?;
         let hardware = Hardware {
-            memory_bytes: self.memory.next_multiple_of(2 << 20),
+            memory_bytes: self.memory.begins,
+            most_bytes: self.memory.most,
             processors: self.cpus,
             accelerator,
             nodes: self.nodes,
@@ -444,6 +477,8 @@ impl Made {
             is_outside: self.cells == Some(Cells::None),
             cells: these(self.cells.as_ref()),
             files: self.files.clone(),
+            cores: self.cores.unwrap_or(0),
+            all_bytes: config.vm_memory,
         });
         let begun = monitor::start_all(begins.collect())?;
         drop(shown);
@@ -510,7 +545,7 @@ impl SnapshotsOf {
 }
 
 impl Restore {
-    fn run(self, output: Output) -> Outcome {
+    fn run(self, output: Output, config: &Config) -> Outcome {
         let of = snapshots().open(&self.snapshot)?.of;
         let name = self.name.map_or(of.machine, |name| name.to_string());
         let begin = Begin {
@@ -522,6 +557,8 @@ impl Restore {
             is_outside: self.cells == Some(Cells::None),
             cells: these(self.cells.as_ref()),
             files: Vec::new(),
+            cores: 0,
+            all_bytes: config.vm_memory,
         };
         tell(monitor::start_all(vec![begin])?, output)
     }

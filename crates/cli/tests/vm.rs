@@ -11,6 +11,10 @@ use serde_json::Value;
 
 #[path = "vm/attached.rs"]
 mod attached;
+#[path = "vm/guests.rs"]
+mod guests;
+#[path = "vm/memory.rs"]
+mod memory;
 
 #[path = "vm/files.rs"]
 mod files;
@@ -23,19 +27,22 @@ struct Place {
     directory: PathBuf,
     /// Where images are.
     state: PathBuf,
+    /// More of the environment of commands.
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Place {
     fn new(name: &str, state: &Path) -> Self {
         let directory = std::env::temp_dir().join(format!("comb-vm-{name}-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
-        Self { directory, state: state.to_owned() }
+        Self { directory, state: state.to_owned(), environment: Vec::new() }
     }
 
     fn comb(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
         command.args(words).stdin(Stdio::null()).env("COMB_CONFIG", "/dev/null");
         command.env("COMB_RUNTIME_DIR", self.directory.join("run")).env("COMB_STATE_DIR", &self.state);
+        command.envs(self.environment.iter().copied());
         command
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const PORT: &str = "comb.guest";
 
 /// Of what the two say; who hears another than its own says so, and nothing more.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A program's output, or its input, that has come and not been taken is at most so much.
 pub const WINDOW_BYTES: usize = 1 << 16;
@@ -164,4 +164,6 @@ pub struct MemoryShown {
     pub free_bytes: u64,
     /// Time in which its processors had nothing to do, in milliseconds, since it began.
     pub idle_ms: u64,
+    /// Time in which some program waited for memory, in microseconds, since it began.
+    pub stalled_us: u64,
 }

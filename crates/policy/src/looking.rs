@@ -87,7 +87,7 @@ fn cores() -> Cores {
 }
 
 /// All of it, and what is to be had.
-fn host_memory() -> (u64, u64) {
+pub(crate) fn host_memory() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;

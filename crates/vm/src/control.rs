@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::hardware::Hardware;
 use crate::moving::Moved;
+use crate::memory::Has;
 use crate::names::Name;
 
 /// The socket in a machine's directory.
@@ -154,6 +155,8 @@ pub struct Shown {
     pub age_ms: u64,
     /// How often another has taken its place.
     pub replaced: u32,
+    /// What it has, as its engine says.
+    pub memory: Has,
     /// What the guest says of its memory.
     pub guest: MemoryShown,
     /// Its address on its subnet, if it is on one.
@@ -194,6 +197,11 @@ impl Machines {
     /// Those in a directory, which is made when it is needed.
     pub fn at(directory: PathBuf) -> Self {
         Self { directory }
+    }
+
+    /// Where they all are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Of one.

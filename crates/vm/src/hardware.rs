@@ -1,12 +1,16 @@
 //! A machine's hardware, as an engine is told of it.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::attached::{Attached, Devices, with_path};
 use crate::image::Image;
+
+/// The device through which memory comes and goes.
+pub(crate) const ROOM: &str = "room-memory";
 
 /// The engine's program.
 pub const QEMU: &str = "qemu-system-x86_64";
@@ -62,6 +66,9 @@ pub enum Under {
 pub struct Hardware {
     /// Its memory.
     pub memory_bytes: u64,
+    /// So much it may come to have, and never less than it begins with. Zero: what it has is its own.
+    #[serde(default)]
+    pub most_bytes: u64,
     /// Its processors.
     pub processors: u32,
     /// Nodes that its memory and its processors are shared out to. A processor has farther to the memory of others than to its own.
@@ -83,6 +90,7 @@ impl Default for Hardware {
     fn default() -> Self {
         Self {
             memory_bytes: 256 << 20,
+            most_bytes: 0,
             processors: 1,
             nodes: one_node(),
             accelerator: Accelerator::of_host(),
@@ -136,7 +144,32 @@ pub struct Lines {
 /// What a translator keeps of its work is the host's memory as well: at most this part of what the guest has.
 const TRANSLATED_PART: u64 = 8;
 
+/// With less no guest begins.
+pub const LEAST_BYTES: u64 = 64 << 20;
+
+/// What a guest can be given is a multiple of this: it has it in blocks of as much.
+const ROOM_BLOCK_BYTES: u64 = 128 << 20;
+
 impl Hardware {
+    /// Whether its memory comes and goes.
+    pub fn has_room(&self) -> bool {
+        self.most_bytes > self.memory_bytes
+    }
+
+    /// What it may be told to have.
+    pub fn may_have(&self) -> RangeInclusive<u64> {
+        if self.has_room() {
+            self.memory_bytes..=self.most_bytes
+        } else {
+            LEAST_BYTES.min(self.memory_bytes)..=self.memory_bytes
+        }
+    }
+
+    /// Where memory is that it may come to have.
+    fn room_bytes(&self) -> u64 {
+        self.most_bytes.saturating_sub(self.memory_bytes).next_multiple_of(ROOM_BLOCK_BYTES)
+    }
+
     fn accelerator_option(&self) -> String {
         if self.accelerator != Accelerator::Tcg {
             return self.accelerator.as_str().to_owned();
@@ -187,11 +220,17 @@ impl Hardware {
         add("-nodefaults", OsString::new());
         add("-no-reboot", OsString::new());
         add("-display", "none".into());
-        add("-machine", if self.nodes > 1 { "pc" } else { "pc,memory-backend=ram" }.into());
+        // All memory of an engine could be merged if this were not said: what is said of its parts only adds to that.
+        let one = if self.nodes > 1 { "" } else { ",memory-backend=ram" };
+        add("-machine", format!("pc{one},mem-merge={merge}").into());
         add("-accel", self.accelerator_option().into());
         add("-cpu", if self.accelerator == Accelerator::Kvm { "host" } else { "max" }.into());
         add("-smp", self.processors.to_string().into());
-        add("-m", format!("size={ram}B,maxmem={}B,slots=32", ram + root + ROOM_FOR_MORE_BYTES).into());
+        add(
+            "-m",
+            format!("size={ram}B,maxmem={}B,slots=32", ram + root + self.room_bytes() + ROOM_FOR_MORE_BYTES)
+                .into(),
+        );
         let share = if backing.under == Under::Shared { "on" } else { "off" };
         for (node, bytes) in (0..).zip(self.memory_of_nodes()) {
             let id = if self.nodes > 1 { format!("ram{node}") } else { "ram".to_owned() };
@@ -217,6 +256,17 @@ impl Hardware {
             add("-icount", "shift=0,sleep=off".into());
             add("-plugin", watcher.into());
         }
+        if self.has_room() {
+            // Before its root: the guest takes only what begins at a multiple of a block.
+            let room = self.room_bytes();
+            let kind = if backing.ram.is_none() && backing.devices.see_memory() {
+                "memory-backend-memfd,share=on"
+            } else {
+                "memory-backend-ram"
+            };
+            add("-object", format!("{kind},id=room,size={room},reserve=off,merge={merge}").into());
+            add("-device", format!("virtio-mem-pci,memdev=room,id={ROOM},requested-size=0").into());
+        }
         match &backing.root {
             Root::Memory(path) => {
                 add("-object", memory("root", root, path, &format!("share={share}")));
@@ -232,8 +282,13 @@ impl Hardware {
         add("-initrd", image.directory.join("initrd").into());
         let mut begins =
             String::from("console=hvc0 quiet panic=-1 swiotlb=noforce transparent_hugepage=never");
+        if self.has_room() {
+            // What comes can go again.
+            begins.push_str(" memhp_default_state=online_movable");
+        }
         if self.accelerator == Accelerator::Tcg {
-            begins.push_str(" tsc=reliable");
+            // A timer that is late on a busy host is no broken one, for which a kernel gives up.
+            begins.push_str(" tsc=reliable no_timer_check");
         }
         add("-append", begins.into());
         add("-device", "virtio-serial-pci,max_ports=4".into());
@@ -309,7 +364,31 @@ mod tests {
         backing.under = Under::Shared;
         let shared = line(&backing, &Hardware { merges: true, ..hardware }, false);
         assert_eq!(shared.matches("share=on").count(), 2);
+        assert!(private.contains(",mem-merge=off") && shared.contains(",mem-merge=on"), "{private} {shared}");
         assert!(shared.contains("merge=on") && !shared.contains("incoming"), "{shared}");
+        assert!(!shared.contains("virtio-mem") && !shared.contains("online_movable"), "{shared}");
+    }
+
+    #[test]
+    fn room_for_more_lies_before_the_root_in_whole_blocks() {
+        let hardware = Hardware { most_bytes: 600 << 20, ..Hardware::default() };
+        assert_eq!(hardware.may_have(), 256 << 20..=600 << 20);
+        assert_eq!(Hardware::default().may_have(), LEAST_BYTES..=256 << 20);
+        let mut backing = Backing {
+            ram: None,
+            root: Root::Memory("/t/root".into()),
+            under: Under::Private,
+            devices: Devices::default(),
+        };
+        let line = |backing: &Backing| line(backing, &hardware, false);
+        backing.devices.disks = vec!["/d".into()];
+        assert!(line(&backing).contains("memory-backend-memfd,share=on,id=room,"), "others see it all");
+        backing.devices = Devices::default();
+        let line = line(&backing);
+        assert!(line.contains("memory-backend-ram,id=room,size=402653184,reserve=off,"), "{line}");
+        let at = |what: &str| line.find(what).unwrap();
+        assert!(at("virtio-mem-pci,memdev=room") < at("virtio-pmem-pci"));
+        assert!(line.contains("online_movable"), "{line}");
     }
 
     #[test]
@@ -330,7 +409,7 @@ mod tests {
         };
         let said = line(&backing, &hardware, false);
         for part in [
-            "-machine pc -accel",
+            "-machine pc,mem-merge=off -accel",
             "id=ram2,size=90177536,merge=off",
             "node,nodeid=0,memdev=ram0,cpus=0-0 -numa node,nodeid=1,memdev=ram1,cpus=1-1 -numa node,nodeid=2,memdev=ram2,cpus=2-3",
             "dist,src=2,dst=0,val=30",

@@ -2,6 +2,7 @@
 //!
 //! The engine is QEMU as it comes, or user-mode Linux for computing without KVM. What is here is what Disco's monitor did beside running instructions: the memory, the disks, the network, and what to do with them.
 
+pub mod affinity;
 pub mod attached;
 mod children;
 pub mod control;
@@ -11,6 +12,7 @@ pub mod files;
 pub mod hardware;
 pub mod image;
 pub mod misses;
+pub mod memory;
 pub mod monitor;
 pub mod moving;
 pub mod names;

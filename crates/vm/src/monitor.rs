@@ -16,17 +16,18 @@ use comb_guest::wire::{Become, Ended, FromGuest, MemoryShown, SERIAL_BYTES, ToGu
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use thiserror::Error;
 
 use self::attachments::Attachments;
+use crate::affinity::Processors;
 use crate::attached::DiskError;
 use crate::control::{Answer, Ask, Machines, SOCKET, Shown, State};
-use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
+use crate::engine::{Engine, EngineError};
 use crate::files::machine::{Heard, MachineFiles, Use};
 use crate::files::shelf::ShelfError;
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
+use crate::memory::Memory;
 use crate::moving::{MoveError, Rest, Way};
 use crate::names::Name;
 use crate::snapshot::{Snapshot, root_in, state_in};
@@ -40,6 +41,9 @@ use leaving::Leaving;
 
 /// How often a guest is asked whether it is well.
 const BETWEEN_PINGS: Duration = Duration::from_millis(100);
+
+/// How often it is looked which cores a machine was given.
+const BETWEEN_LOOKS_AT_CORES: Duration = Duration::from_millis(500);
 
 /// A guest that has not answered for so long hangs. Many on few processors are slow, and none is for as long.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
@@ -73,6 +77,8 @@ pub struct Order {
     pub subnets: Subnets,
     /// What it is to have in common with others.
     pub files: Vec<Use>,
+    /// It is to have cores of the host's for itself: each processor stays on one.
+    pub has_cores: bool,
 }
 
 /// Where a machine begins.
@@ -349,6 +355,10 @@ struct Monitor<'a> {
     longest_gap: Duration,
     gaps: Vec<Duration>,
     guest: MemoryShown,
+    memory: Memory,
+    /// Of a machine that is to have cores for itself; and when it was last looked which.
+    processors: Option<Processors>,
+    looked: Instant,
     next_exec: u32,
     files: MachineFiles,
     /// The file under its root.
@@ -397,6 +407,9 @@ impl<'a> Monitor<'a> {
         for line in [&engine.agent, &engine.console] {
             line.set_nonblocking(true).map_err(|error| EngineError::Host("a line to the engine", error))?;
         }
+        let memory = Memory::of(&order.hardware, &mut engine.qmp).map_err(EngineError::from)?;
+        let mut processors = || Processors::of(engine.process(), &mut engine.qmp).map_err(EngineError::from);
+        let processors = if order.has_cores { Some(processors()?) } else { None };
         let mut monitor = Self {
             order,
             seat,
@@ -420,6 +433,9 @@ impl<'a> Monitor<'a> {
             longest_gap: Duration::ZERO,
             gaps: Vec::new(),
             guest: MemoryShown::default(),
+            memory,
+            processors,
+            looked: started,
             files,
             next_exec: rest.next_exec.max(1),
             root: root.clone(),
@@ -511,6 +527,12 @@ impl<'a> Monitor<'a> {
             self.pings += 1;
             self.tell_guest(&ToGuest::Ping { number: self.pings });
         }
+        if let Some(processors) = &mut self.processors
+            && now >= self.looked + BETWEEN_LOOKS_AT_CORES
+        {
+            self.looked = now;
+            processors.follow();
+        }
         if self.state == State::Begins && now >= self.started + BEGIN_LIMIT {
             self.end = Some(End::Hung);
         }
@@ -549,7 +571,7 @@ impl<'a> Monitor<'a> {
                     "GUEST_PANICKED" => self.end = Some(End::Panicked),
                     "SHUTDOWN" if self.end.is_none() => self.end = Some(End::Stopped),
                     "STOP" => self.stood_still(),
-                    _ => {}
+                    _ => self.memory.hear(&event),
                 },
                 Ok(None) => return,
                 Err(_) => {
@@ -731,6 +753,8 @@ impl<'a> Monitor<'a> {
                 client.say(&answer);
             }
         }
+        // What the engine said while it was asked.
+        self.hear_engine();
         if let (true, Some(exec)) = (is_gone, exec) {
             // Whoever wanted it is not there any more.
             self.tell_guest(&ToGuest::Signal { exec, signal: libc::SIGKILL });
@@ -825,18 +849,17 @@ impl<'a> Monitor<'a> {
                 )
             }
             (Ask::SetMemory { bytes }, _) => {
-                let most = self.order.hardware.memory_bytes;
-                let asked =
-                    self.engine.qmp.call("balloon", &json!({ "value": bytes.min(most) }), ANSWER_LIMIT);
-                Some(asked.map_or_else(|error| Answer::Refused(error.to_string()), |_| Answer::Done))
+                let asked = self.memory.set(bytes, &mut self.engine.qmp);
+                Some(asked.map_or_else(|error| Answer::Refused(error.to_string()), |()| Answer::Done))
             }
         }
     }
 
-    fn shown(&self) -> Shown {
+    fn shown(&mut self) -> Shown {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let mut gaps = self.gaps.clone();
         gaps.sort();
+        let memory = self.memory.has(&mut self.engine.qmp);
         Shown {
             name: self.order.name.to_string(),
             image: self.order.image.name.to_string(),
@@ -849,6 +872,7 @@ impl<'a> Monitor<'a> {
             begun_us: self.begun.map(|begun| micros(begun - self.started)),
             age_ms: micros(self.started.elapsed()) / 1000,
             replaced: self.replaced,
+            memory,
             guest: self.guest,
             address: self.attachments.network().map(|network| network.address),
             disk_servers: self.attachments.servers().0,

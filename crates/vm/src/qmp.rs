@@ -61,6 +61,8 @@ pub struct Qmp {
     is_spoken: bool,
     came: Vec<u8>,
     events: VecDeque<Event>,
+    /// What is asked has a number, by which an answer that came too late is known.
+    asked: u64,
 }
 
 impl Qmp {
@@ -96,7 +98,8 @@ impl Qmp {
         }
         let gone = |error| QmpError::Gone { command: command.into(), error };
         let until = Instant::now() + limit;
-        let mut said = json!({ "execute": command, "arguments": arguments }).to_string();
+        self.asked += 1;
+        let mut said = json!({ "execute": command, "arguments": arguments, "id": self.asked }).to_string();
         said.push('\n');
         self.line
             .set_write_timeout(Some(limit))
@@ -104,6 +107,9 @@ impl Qmp {
             .map_err(gone)?;
         loop {
             let mut answer = self.next(until).map_err(gone)?;
+            if answer.get("id").is_some_and(|id| *id != self.asked) {
+                continue;
+            }
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }
@@ -209,7 +215,7 @@ mod tests {
             engine(&[
                 "{\"QMP\": {\"version\": {}}}\n",
                 "{\"return\": {}}\n",
-                "{\"event\": \"STOP\"}\n{\"event\": \"BALLOON_CHANGE\", \"data\": {\"actual\": 7}}\n{\"return\": {\"status\": \"paused\"}}\n",
+                "{\"return\": \"late\", \"id\": 1}\n{\"event\": \"STOP\"}\n{\"event\": \"BALLOON_CHANGE\", \"data\": {\"actual\": 7}}\n{\"return\": {\"status\": \"paused\"}}\n",
                 "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such device\"}}\n",
                 "{\"return\": ",
             ]),

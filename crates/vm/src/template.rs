@@ -29,7 +29,8 @@ pub struct Template {
 fn kind(hardware: &Hardware) -> String {
     let (megabytes, processors) = (hardware.memory_bytes >> 20, hardware.processors);
     let nodes = if hardware.nodes > 1 { format!("-{}-nodes", hardware.nodes) } else { String::new() };
-    format!("template-{megabytes}M-{processors}-{}{nodes}", hardware.accelerator.as_str())
+    let room = if hardware.has_room() { format!("-{}M", hardware.most_bytes >> 20) } else { String::new() };
+    format!("template-{megabytes}M{room}-{processors}-{}{nodes}", hardware.accelerator.as_str())
 }
 
 impl Template {

@@ -212,6 +212,18 @@ pub(super) const KEYS: &[Key] = &[
         },
         get: |config| Some(json!(config.run.comb.as_deref().map(Path::to_string_lossy)?)),
     },
+    Key {
+        name: "vm.memory",
+        variable: "COMB_VM_MEMORY",
+        about: "bytes of all virtual machines together; not set: what the host can give",
+        set: |config, given| {
+            let bytes = text(given).and_then(|text| crate::run::memory(&text).ok());
+            let wanted = "vm.memory is a number of bytes, at least 1, or a text such as \"8G\"";
+            config.vm_memory = Some(bytes.ok_or_else(|| wants(wanted, given))?);
+            Ok(())
+        },
+        get: |config| Some(json!(config.vm_memory?)),
+    },
 ];
 
 /// The key of that name; else the end of a sentence about it.
@@ -340,7 +352,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), KEYS.len());
-        assert_eq!(tables(), ["limits", "dashboard", "metrics", "hosts", "run"]);
+        assert_eq!(tables(), ["limits", "dashboard", "metrics", "hosts", "run", "vm"]);
     }
 
     #[test]

@@ -50,6 +50,10 @@ pub(crate) struct Begin {
     pub(crate) cells: Option<Vec<u32>>,
     /// What it has in common with others.
     pub(crate) files: Vec<super::files::Has>,
+    /// Cores that it is to have for itself; 0: none.
+    pub(crate) cores: u32,
+    /// What all machines may have together; none: what the host can give.
+    pub(crate) all_bytes: Option<u64>,
 }
 
 /// Where a machine begins.
@@ -168,6 +172,13 @@ pub(super) fn monitor(
     if begin.cells.is_some() && !is_there {
         return Err(Failure::of(Kind::NotRunning, "there are no cells: `comb up` starts them"));
     }
+    if begin.cores > 0 && !is_there {
+        let why = "--cores is about machines in cells, and there are none: `comb up` starts them";
+        return Err(Failure::of(Kind::NotRunning, why));
+    }
+    if begin.hardware.has_room() {
+        move_memory(super::machines(directory), begin.all_bytes)?;
+    }
     let order = Order {
         name: name.clone(),
         image,
@@ -176,6 +187,7 @@ pub(super) fn monitor(
         is_replaced: begin.is_replaced,
         subnets: super::subnets(directory)?,
         files: begin.files.iter().map(super::files::Has::open).collect::<Result<_, _>>()?,
+        has_cores: begin.cores > 0,
     };
     let mut charge = Charge {
         directory,
@@ -198,6 +210,18 @@ pub(super) fn monitor(
         End::Lost => "its engine has ended",
         End::Moved => "it has moved on",
     }))
+}
+
+/// Moves memory between machines, if no other monitor does.
+fn move_memory(machines: Machines, all_bytes: Option<u64>) -> std::io::Result<()> {
+    let moves = move || {
+        // The machine is not there yet, and with the last one the directory goes.
+        while comb_policy::mover::run(machines.clone(), all_bytes).is_err() {
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+    };
+    std::thread::Builder::new().name("comb-mover".into()).spawn(moves)?;
+    Ok(())
 }
 
 /// A machine as a task of one component: the agent knows of it, and ends it with its cell.
@@ -226,7 +250,7 @@ impl User for Charge<'_> {
             components: 1,
             cells: self.begin.cells.clone().unwrap_or_default(),
             restarts: replaced,
-            cores: 0,
+            cores: self.begin.cores,
             gang: false,
         };
         let until = Instant::now() + RETURN_LIMIT;

@@ -74,7 +74,7 @@ pub(super) fn snapshots(all: &[(Name, Snapshot)], output: Output) -> Result<(), 
     })
 }
 
-fn object(shown: &Shown, host_bytes: Option<u64>) -> Value {
+pub(super) fn object(shown: &Shown, host_bytes: Option<u64>) -> Value {
     json!({
         "name": shown.name,
         "image": shown.image,
@@ -85,10 +85,16 @@ fn object(shown: &Shown, host_bytes: Option<u64>) -> Value {
         "monitor": shown.monitor,
         "accelerator": shown.hardware.accelerator.as_str(),
         "processors": shown.hardware.processors,
-        "memory_bytes": shown.hardware.memory_bytes,
+        "memory_bytes": shown.memory.bytes,
+        "least_bytes": shown.hardware.memory_bytes,
+        "most_bytes": shown.hardware.most_bytes.max(shown.hardware.memory_bytes),
+        "wanted_bytes": shown.memory.wanted_bytes,
+        "came_bytes": shown.memory.came_bytes,
+        "went_bytes": shown.memory.went_bytes,
         "guest_total_bytes": shown.guest.total_bytes,
         "guest_available_bytes": shown.guest.available_bytes,
         "guest_idle_ms": shown.guest.idle_ms,
+        "guest_stalled_us": shown.guest.stalled_us,
         "host_bytes": host_bytes,
         "begun_us": shown.begun_us,
         "age_ms": shown.age_ms,
@@ -118,7 +124,7 @@ fn row(shown: &Shown, host_bytes: Option<u64>) -> Vec<String> {
         shown.image.clone(),
         shown.state.as_str().to_owned(),
         shown.cell.map_or_else(dash, |cell| cell.to_string()),
-        format!("{} of {}", table::bytes(used), table::bytes(shown.hardware.memory_bytes)),
+        format!("{} of {}", table::bytes(used), table::bytes(shown.memory.bytes)),
         host_bytes.map_or_else(dash, table::bytes),
         #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
         shown.begun_us.map_or_else(dash, |took| format!("{:.2} s", took as f64 / 1e6)),
