@@ -8,7 +8,6 @@ mod files;
 mod memory;
 mod moving;
 pub(crate) mod numa;
-mod moving;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -6,6 +6,6 @@
 pub mod agent;
 pub mod files;
 pub mod frames;
-pub mod packing;
 pub mod nodes;
+pub mod packing;
 pub mod wire;

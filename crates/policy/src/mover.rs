@@ -154,7 +154,7 @@ impl Seen {
             match self.line.hear(Some(left.max(Duration::from_millis(1)))) {
                 Ok(Some(Answer::Shown(shown))) => {
                     self.awaited -= 1;
-                    self.take(shown);
+                    self.take(*shown);
                 }
                 // What it was told it does, or not: what it has says so.
                 Ok(Some(_)) => {}

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::hardware::Hardware;
-use crate::moving::Moved;
 use crate::memory::Has;
+use crate::moving::Moved;
 use crate::names::Name;
 
 /// The socket in a machine's directory.

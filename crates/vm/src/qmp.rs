@@ -78,7 +78,7 @@ impl Qmp {
 
     /// Over a line on which nobody says a word: it shows when an engine has ended that has no protocol.
     pub(crate) fn unspoken(line: UnixStream) -> Self {
-        Self { line, is_spoken: false, came: Vec::new(), events: VecDeque::new() }
+        Self { line, is_spoken: false, came: Vec::new(), events: VecDeque::new(), asked: 0 }
     }
 
     /// Whether the engine has a protocol.
