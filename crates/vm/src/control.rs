@@ -66,7 +66,7 @@ pub enum Ask {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// So.
-    Shown(Shown),
+    Shown(Box<Shown>),
     /// It is done, or begun.
     Done,
     /// It is not. A sentence for people.
@@ -258,7 +258,7 @@ impl Line {
     /// How the machine is.
     pub fn show(&mut self) -> Result<Shown, AskError> {
         match self.ask(&Ask::Show)? {
-            Answer::Shown(shown) => Ok(shown),
+            Answer::Shown(shown) => Ok(*shown),
             _ => Err(AskError::Gone(self.name.clone(), ErrorKind::InvalidData.into())),
         }
     }

@@ -648,7 +648,7 @@ impl<'a> Monitor<'a> {
         let exec = self.clients.lines.get(&number).and_then(|client| client.exec);
         let is_full = self.agent_goes.len() > MOST_WAITING_BYTES;
         match (ask, exec) {
-            (Ask::Show, _) => Some(Answer::Shown(self.shown())),
+            (Ask::Show, _) => Some(Answer::Shown(Box::new(self.shown()))),
             (Ask::Exec(_), _) if self.begun.is_none() => {
                 Some(Answer::Refused("the guest has not begun yet".into()))
             }
