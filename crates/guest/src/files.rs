@@ -31,7 +31,7 @@ const EDITIONS: &str = "/run/comb/files";
 const CHANGES: &str = "/var/lib/comb-files";
 
 /// A device that was put in is there by then, on a machine that does much else.
-const DEVICE_LIMIT: Duration = Duration::from_secs(60);
+const DEVICE_LIMIT: Duration = Duration::from_secs(240);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Does what a line of words asks for: `show SHELF SLOT [writable] [brought-out]`, `leave SHELF`, `stop-writing SHELF`, `go-on-writing SHELF`, `pack DIRECTORY`, `pack-shelf SHELF`. What is

@@ -37,7 +37,7 @@ Examples:
   comb vm files update logs --from server:/var/log";
 
 /// A guest that has not done by then what it is to do with files has something else to do.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
 /// What files have room for that nobody has said, beside twice what they have.
 const ROOM_BYTES: u64 = 64 << 20;
