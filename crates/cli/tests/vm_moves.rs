@@ -82,7 +82,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// Writes a line again and again to its root, and counts in memory; beside that lies what never changes.
 const WRITER: &str = "head -c 6000000 /dev/urandom > /etc/blob; cp /etc/blob /run/blob; md5sum < /etc/blob > /run/sum; \
-    (i=0; while :; do i=$((i+1)); echo $i $((i*i%10007)) >> /etc/log; echo $i > /run/count; usleep 20000; done) > /dev/null 2>&1 < /dev/null &";
+    (i=0; while :; do i=$((i+1)); echo $i $((i*i%10007)) >> /etc/log; echo $i > /run/next; mv /run/next /run/count; usleep 20000; done) > /dev/null 2>&1 < /dev/null &";
 
 /// What it has written is there, and right; and how far it is.
 const CHECK: &str = "for f in /etc/blob /run/blob; do [ \"$(md5sum < $f)\" = \"$(cat /run/sum)\" ] || echo $f is damaged; done; \

@@ -46,6 +46,14 @@ impl fmt::Display for Compiler {
     }
 }
 
+/// Where the programs' source is.
+pub(crate) fn apps_folder() -> Result<PathBuf, &'static str> {
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps");
+    let apps =
+        [PathBuf::from("apps"), built_from].into_iter().find(|folder| folder.join("Makefile").is_file());
+    apps.ok_or("the programs' folder, apps, is not here: run from the repository")
+}
+
 /// Where everything is that is needed, and where the programs are built.
 pub(crate) struct Workshop {
     apps: PathBuf,
@@ -56,11 +64,7 @@ pub(crate) struct Workshop {
 impl Workshop {
     /// Or what is missing.
     pub(crate) fn open() -> Result<Self, String> {
-        let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps");
-        let apps =
-            [PathBuf::from("apps"), built_from].into_iter().find(|folder| folder.join("Makefile").is_file());
-        let apps = apps.ok_or("the programs' folder, apps, is not here: run from the repository")?;
-        let apps = apps.canonicalize().map_err(|error| error.to_string())?;
+        let apps = apps_folder()?.canonicalize().map_err(|error| error.to_string())?;
         let beside = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("combcc");
         let combcc =
             std::env::var_os("COMBCC").map(PathBuf::from).or_else(|| beside.is_file().then_some(beside));

@@ -30,7 +30,7 @@ const ALL: u64 = LEAST + MOST;
 const WANTED_MB: u64 = 300;
 
 /// A program is given so much at once.
-const STEP_MB: u64 = 8;
+const STEP_MB: u64 = 4;
 
 /// With less that its programs could have a guest is short of memory.
 const SHORT: u64 = 32 * MB;
@@ -141,7 +141,7 @@ fn with_range(world: &World) -> Hardware {
 fn takes(mb: u64) -> String {
     let step = format!("dd if=/dev/zero of=/dev/shm/kept-$at bs=1M count={STEP_MB} 2>/dev/null || exit 1");
     format!(
-        "mount -o remount,size=2G /dev/shm; at=0; while [ $at -lt {mb} ]; do {step}; at=$((at + {STEP_MB})); sleep 0.01; done; rm /dev/shm/kept-*"
+        "mount -o remount,size=2G /dev/shm; at=0; while [ $at -lt {mb} ]; do {step}; at=$((at + {STEP_MB})); sleep 0.02; done; rm /dev/shm/kept-*"
     )
 }
 

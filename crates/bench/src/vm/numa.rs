@@ -18,6 +18,7 @@ use comb_vm::misses::{Recorded, Watcher};
 use comb_vm::template::Template;
 
 use super::{LIMIT, Outcome, Place, kernel, row};
+use crate::cc::programs::apps_folder;
 use crate::figure::{Curve, Drawing, Figure};
 use crate::items::{NO_NUMBER, item};
 use crate::report::{Goal, Row};
@@ -265,10 +266,7 @@ impl Curve {
 
 /// The programs, linked with nothing that an image has not.
 fn build_programs(into: &Path) -> Outcome<()> {
-    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps");
-    let apps =
-        [PathBuf::from("apps"), built_from].into_iter().find(|folder| folder.join("Makefile").is_file());
-    let apps = apps.ok_or("the programs' folder, apps, is not here: run from the repository")?;
+    let apps = apps_folder()?;
     let wanted: Vec<PathBuf> =
         WORKLOADS.iter().flat_map(|workload| workload.programs).map(|name| into.join(name)).collect();
     let built = into.display();

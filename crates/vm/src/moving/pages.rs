@@ -233,7 +233,7 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let (image, template, other) =
             (directory.join("image"), directory.join("template"), directory.join("other"));
-        let content: Vec<u8> = (0..BYTES).map(|at| (at / PAGE % 251) as u8).collect();
+        let content: Vec<u8> = (0..BYTES).map(|at| u8::try_from(at / PAGE % 251).unwrap()).collect();
         std::fs::write(&image, &content).unwrap();
         std::fs::write(&other, &content).unwrap();
         // A template has begun, and written.
