@@ -3,6 +3,7 @@
 mod exec;
 mod monitor;
 mod nets;
+mod segment;
 mod shown;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use crate::progress::Progress;
 use crate::run::{Cells, cells, memory};
 use crate::table;
 use crate::vm::monitor::{At, Begin};
+use crate::vm::segment::Common;
 
 pub(crate) use monitor::VmMonitor;
 pub(crate) use nets::{VmDisk, VmSwitch};
@@ -106,6 +108,9 @@ struct Create {
     /// Copy what this directory contains into its root
     #[arg(long, value_name = "DIRECTORY")]
     with: Option<PathBuf>,
+    /// This program alone, which was linked with libcomb_library_os.a: no shell, no files, no other process
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["packages", "room"])]
+    program: Option<PathBuf>,
     /// How much is to be free in its root file system, in megabytes
     #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     room: u32,
@@ -134,6 +139,9 @@ struct Made {
     /// Have the host's kernel keep one copy of pages that are alike: who runs in one machine can learn then what is in another's memory
     #[arg(long)]
     merge: bool,
+    /// Memory that it has in common with others, as /dev/segments/NAME: NAME=SIZE makes it if nobody has it yet
+    #[arg(long = "segment", value_name = "NAME[=SIZE]")]
+    segments: Vec<Common>,
     /// Let another take its place when it fails
     #[arg(long)]
     restart: bool,
@@ -314,11 +322,13 @@ impl Vm {
 impl Create {
     fn run(self, output: Output) -> Outcome {
         let recipe = Recipe {
-            agent: guest_program()?,
+            // A program alone has its own.
+            agent: if self.program.is_some() { PathBuf::new() } else { guest_program()? },
             kernel: self.kernel,
             packages: self.packages,
             with: self.with,
             room_mb: self.room,
+            program: self.program,
         };
         let since = Instant::now();
         StateDirectory::from_environment().create().map_err(Failure::new)?;
@@ -328,9 +338,13 @@ impl Create {
             shown = Some(Progress::begin(output, line));
         })?;
         drop(shown);
-        let (root, took) = (table::bytes(image.root_bytes), since.elapsed().as_secs_f64());
+        let root = match image.root_bytes {
+            0 => "a program alone".to_owned(),
+            bytes => format!("a root of {}", table::bytes(bytes)),
+        };
+        let took = since.elapsed().as_secs_f64();
         let said = format!(
-            "image {}: Linux {}, a root of {root}, after {took:.1} s; `comb vm clone {}` has a machine continue from it",
+            "image {}: Linux {}, {root}, after {took:.1} s; `comb vm clone {}` has a machine continue from it",
             image.name, image.kernel_version, image.name
         );
         output.tell(&shown::image(&image), said)?;
@@ -391,6 +405,7 @@ impl Made {
             is_replaced: self.restart,
             is_outside: self.cells == Some(Cells::None),
             cells: these(self.cells.as_ref()),
+            segments: self.segments.clone(),
         });
         let begun = monitor::start_all(begins.collect())?;
         drop(shown);
@@ -468,6 +483,7 @@ impl Restore {
             is_replaced: self.restart,
             is_outside: self.cells == Some(Cells::None),
             cells: these(self.cells.as_ref()),
+            segments: Vec::new(),
         };
         tell(monitor::start_all(vec![begin])?, output)
     }

@@ -1,25 +1,23 @@
 //! The guest's side: runs what the host asks for.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::Signal;
 
 use crate::frames::{FrameError, Frames, framed};
+use crate::segment;
 use crate::wire::{Command, Ended, FromGuest, MemoryShown, ToGuest, VERSION, WINDOW_BYTES};
 
 mod becoming;
 mod network;
+mod processes;
 
 /// So many programs run at once for the host.
 const MOST_PROGRAMS: usize = 256;
@@ -35,16 +33,61 @@ pub fn serve(port: &Path) -> io::Result<()> {
 
 /// The same over a port, or a socket, that is open and never waits.
 pub fn serve_on(port: File) -> io::Result<()> {
-    let mut agent = Agent { port, came: Frames::default(), goes: VecDeque::new(), programs: BTreeMap::new() };
-    loop {
+    serve_by(&port, &mut processes::Processes, &[]).map(drop)
+}
+
+/// The same, of what else can be run, with what has come over the port before. Ends when nothing more can be run: what has come since is the result.
+pub fn serve_by(port: &File, runs: &mut dyn Runs, came_before: &[u8]) -> io::Result<Vec<u8>> {
+    let mut came = Frames::default();
+    came.push(came_before);
+    let mut agent = Agent { port, runs, came, goes: VecDeque::new(), programs: BTreeMap::new() };
+    agent.obey_all()?;
+    while !agent.runs.is_spent() || !agent.programs.is_empty() || !agent.goes.is_empty() {
         agent.turn()?;
     }
+    Ok(agent.came.rest().to_vec())
+}
+
+/// What can be run for a host.
+pub trait Runs {
+    /// Runs it; or why not.
+    fn start(&mut self, command: &Command) -> Result<Started, String>;
+
+    /// Nothing more can be run.
+    fn is_spent(&self) -> bool {
+        false
+    }
+}
+
+/// A program that was started.
+pub struct Started {
+    /// That it lives, and how it ends.
+    pub life: Box<dyn Life>,
+    /// To its standard input, which never waits.
+    pub input: File,
+    /// Its standard output and error; neither waits.
+    pub outputs: [File; 2],
+}
+
+/// The life of a program.
+pub trait Life {
+    /// Can be read from when it is over.
+    fn end(&self) -> BorrowedFd<'_>;
+
+    /// How it has ended, if it has.
+    fn ended(&mut self) -> io::Result<Option<Ended>>;
+
+    /// The host sends it a signal.
+    fn signal(&mut self, signal: Signal);
+
+    /// Nobody is there any more who wanted it: ends it, and what it has begun.
+    fn kill(&mut self);
 }
 
 /// A program that runs for the host.
 struct Program {
-    child: Child,
-    process: OwnedFd,
+    life: Box<dyn Life>,
+    input: Option<File>,
     /// Its standard output and error.
     outputs: [Option<File>; 2],
     /// How much of them may be said before the host has taken some.
@@ -52,11 +95,12 @@ struct Program {
     /// What is for its standard input, which is open for as long as there may be more.
     pending: VecDeque<u8>,
     has_more: bool,
-    status: Option<ExitStatus>,
+    ended: Option<Ended>,
 }
 
-struct Agent {
-    port: File,
+struct Agent<'a> {
+    port: &'a File,
+    runs: &'a mut dyn Runs,
     came: Frames,
     goes: VecDeque<u8>,
     programs: BTreeMap<u32, Program>,
@@ -71,7 +115,7 @@ enum Ready {
     Input(u32),
 }
 
-impl Agent {
+impl Agent<'_> {
     /// Waits until something can be done, and does it.
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
@@ -80,7 +124,7 @@ impl Agent {
                 Ready::Port => self.hear()?,
                 Ready::End(exec) => {
                     if let Some(program) = self.programs.get_mut(&exec) {
-                        program.status = program.child.try_wait()?;
+                        program.ended = program.life.ended()?;
                     }
                 }
                 Ready::Output(exec, which) => drop(self.pass_output(exec, which)),
@@ -95,15 +139,15 @@ impl Agent {
         let out = if self.goes.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut awaited = vec![(Ready::Port, self.port.as_fd(), PollFlags::IN | out)];
         for (&exec, program) in &self.programs {
-            if program.status.is_none() {
-                awaited.push((Ready::End(exec), program.process.as_fd(), PollFlags::IN));
+            if program.ended.is_none() {
+                awaited.push((Ready::End(exec), program.life.end(), PollFlags::IN));
             }
             for (which, output) in program.outputs.iter().enumerate() {
                 if let Some(output) = output.as_ref().filter(|_| program.window > 0) {
                     awaited.push((Ready::Output(exec, which), output.as_fd(), PollFlags::IN));
                 }
             }
-            if let Some(input) = program.child.stdin.as_ref().filter(|_| !program.pending.is_empty()) {
+            if let Some(input) = program.input.as_ref().filter(|_| !program.pending.is_empty()) {
                 awaited.push((Ready::Input(exec), input.as_fd(), PollFlags::OUT));
             }
         }
@@ -134,27 +178,31 @@ impl Agent {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            loop {
-                match self.came.take() {
-                    Ok(Some(said)) => self.obey(said),
-                    Ok(None) => break,
-                    Err(error @ (FrameError::TooLong(_) | FrameError::Nonsense)) => {
-                        return Err(io::Error::new(ErrorKind::InvalidData, error));
-                    }
+            self.obey_all()?;
+        }
+    }
+
+    /// Does what has come.
+    fn obey_all(&mut self) -> io::Result<()> {
+        // What comes behind the last program that could be run is for whoever is there next.
+        while !self.runs.is_spent() || !self.programs.is_empty() {
+            match self.came.take() {
+                Ok(Some(said)) => self.obey(said),
+                Ok(None) => return Ok(()),
+                Err(error @ (FrameError::TooLong(_) | FrameError::Nonsense)) => {
+                    return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }
             }
         }
+        Ok(())
     }
 
     /// What it has begun ends, and what it has not taken is gone.
     fn host_is_gone(&mut self) {
         self.came = Frames::default();
         self.goes.clear();
-        for program in std::mem::take(&mut self.programs).into_values() {
-            let mut child = program.child;
-            // It leads a group of its own.
-            let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
-            let _ = child.wait();
+        for mut program in std::mem::take(&mut self.programs).into_values() {
+            program.life.kill();
         }
     }
 
@@ -193,11 +241,11 @@ impl Agent {
             ToGuest::Input { exec, bytes } => {
                 let Some(program) = self.programs.get_mut(&exec) else { return };
                 program.has_more &= !bytes.is_empty();
-                if program.child.stdin.is_some() && program.pending.len() + bytes.len() <= WINDOW_BYTES {
+                if program.input.is_some() && program.pending.len() + bytes.len() <= WINDOW_BYTES {
                     program.pending.extend(bytes);
                 }
                 if program.pending.is_empty() && !program.has_more {
-                    program.child.stdin = None;
+                    program.input = None;
                 }
             }
             ToGuest::Taken { exec, bytes } => {
@@ -206,45 +254,29 @@ impl Agent {
                 }
             }
             ToGuest::Signal { exec, signal } => {
-                let Some(program) = self.programs.get(&exec) else { return };
-                if let Some(signal) = Signal::from_named_raw(signal).filter(|_| program.status.is_none()) {
-                    let _ = rustix::process::pidfd_send_signal(&program.process, signal);
+                let Some(program) = self.programs.get_mut(&exec) else { return };
+                if let Some(signal) = Signal::from_named_raw(signal).filter(|_| program.ended.is_none()) {
+                    program.life.signal(signal);
                 }
             }
             ToGuest::Network(network) => network::join(&network),
             ToGuest::Names(names) => network::know(&names),
             ToGuest::PowerOff => becoming::power_off(),
+            ToGuest::Segments { names } => {
+                let missing = segment::find(names);
+                self.say(&FromGuest::Segments { missing });
+            }
         }
     }
 
-    fn start(&self, exec: u32, command: &Command) -> Result<Program, String> {
-        let [name, arguments @ ..] = &command.arguments[..] else { return Err("no program is named".into()) };
+    fn start(&mut self, exec: u32, command: &Command) -> Result<Program, String> {
         if self.programs.len() >= MOST_PROGRAMS || self.programs.contains_key(&exec) {
             return Err(format!("{MOST_PROGRAMS} programs run already, or one with this number"));
         }
-        let mut starts = std::process::Command::new(OsStr::from_bytes(name));
-        starts.args(arguments.iter().map(|argument| OsStr::from_bytes(argument)));
-        for variable in &command.environment {
-            let Some(at) = variable.iter().position(|&byte| byte == b'=') else { continue };
-            starts.env(OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]));
-        }
-        let directory = if command.directory.is_empty() { b"/" } else { &command.directory[..] };
-        starts.current_dir(OsStr::from_bytes(directory)).process_group(0);
-        starts.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let name = String::from_utf8_lossy(name);
-        let fails = |error: io::Error| format!("{name}: {error}");
-        let mut child = starts.spawn().map_err(fails)?;
-        let number = Pid::from_child(&child);
-        let process =
-            rustix::process::pidfd_open(number, PidfdFlags::empty()).map_err(|error| fails(error.into()))?;
-        let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
-        let input = child.stdin.as_ref().map(AsFd::as_fd);
-        for pipe in outputs.iter().flatten().map(AsFd::as_fd).chain(input) {
-            rustix::io::ioctl_fionbio(pipe, true).map_err(|error| fails(error.into()))?;
-        }
-        let outputs = outputs.map(|output| output.map(File::from));
+        let Started { life, input, outputs } = self.runs.start(command)?;
+        let (input, outputs) = (Some(input), outputs.map(Some));
         let (window, pending) = (WINDOW_BYTES, VecDeque::new());
-        Ok(Program { child, process, outputs, window, pending, has_more: true, status: None })
+        Ok(Program { life, input, outputs, window, pending, has_more: true, ended: None })
     }
 
     /// Says what a program has written; whether there may be more at once.
@@ -272,19 +304,19 @@ impl Agent {
 
     fn pass_input(&mut self, exec: u32) {
         let Some(program) = self.programs.get_mut(&exec) else { return };
-        let Some(input) = &mut program.child.stdin else { return };
+        let Some(input) = &mut program.input else { return };
         let written = match input.write(program.pending.as_slices().0) {
             Ok(written) => written,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
             Err(_) => {
                 // Nobody reads it any more; the rest is taken for good.
-                program.child.stdin = None;
+                program.input = None;
                 program.pending.len()
             }
         };
         program.pending.drain(..written);
         if program.pending.is_empty() && !program.has_more {
-            program.child.stdin = None;
+            program.input = None;
         }
         let bytes = u32::try_from(written).expect("a window's");
         self.say(&FromGuest::Taken { exec, bytes });
@@ -295,7 +327,7 @@ impl Agent {
         let over: Vec<u32> = self
             .programs
             .iter()
-            .filter(|(_, program)| program.status.is_some())
+            .filter(|(_, program)| program.ended.is_some())
             .map(|(&exec, _)| exec)
             .collect();
         for exec in over {
@@ -304,10 +336,7 @@ impl Agent {
             if program.window == 0 && program.outputs.iter().any(Option::is_some) {
                 continue;
             }
-            let status = program.status.expect("it is over");
-            let how =
-                status.code().map_or_else(|| Ended::Killed(status.signal().unwrap_or(0)), Ended::Exited);
-            self.programs.remove(&exec);
+            let how = self.programs.remove(&exec).and_then(|program| program.ended).expect("it is over");
             self.say(&FromGuest::Ended { exec, how });
         }
     }
@@ -332,6 +361,7 @@ fn memory_shown() -> Option<MemoryShown> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     /// The host's side of a port that is served.

@@ -33,6 +33,11 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// What has come and not been taken.
+    pub fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
     /// The next value, if all of it has come. After an error nothing can be made of the stream any more.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some((head, rest)) = self.bytes[self.taken..].split_first_chunk() else { return Ok(None) };

@@ -55,6 +55,11 @@ pub enum ToGuest {
     Names(Vec<(String, [u8; 4])>),
     /// End in good order.
     PowerOff,
+    /// It was given memory that it has in common with others: which.
+    Segments {
+        /// By name.
+        names: Vec<String>,
+    },
 }
 
 /// Who a guest is.
@@ -131,6 +136,11 @@ pub enum FromGuest {
         exec: u32,
         /// How.
         how: Ended,
+    },
+    /// Its programs can map what it was given.
+    Segments {
+        /// But for these.
+        missing: Vec<String>,
     },
 }
 

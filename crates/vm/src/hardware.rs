@@ -160,6 +160,7 @@ impl Hardware {
             }
         }
         match &backing.root {
+            _ if root == 0 => {}
             Root::Memory(path) => {
                 add("-object", memory("root", root, path, &format!("share={share}")));
                 add("-device", "virtio-pmem-pci,memdev=root,id=root-disk".into());

@@ -12,6 +12,7 @@ pub mod image;
 pub mod monitor;
 pub mod names;
 pub mod qmp;
+pub mod segment;
 pub mod snapshot;
 pub mod subnets;
 pub mod template;

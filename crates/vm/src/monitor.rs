@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_guest::frames::{Frames, framed};
@@ -26,6 +27,7 @@ use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 use crate::names::Name;
+use crate::segment::Segment;
 use crate::snapshot::{Snapshot, root_in, state_in};
 use crate::subnets::{JoinError, Subnets};
 use crate::template::Template;
@@ -63,6 +65,8 @@ pub struct Order {
     pub is_replaced: bool,
     /// Those that it may join.
     pub subnets: Subnets,
+    /// What it has in common with others.
+    pub segments: Vec<Arc<Segment>>,
 }
 
 /// Where a machine begins.
@@ -89,6 +93,8 @@ pub enum End {
     Hung,
     /// Its engine is gone.
     Lost,
+    /// Its guest does not see what it was given.
+    Blind,
 }
 
 /// Why a monitor has no machine.
@@ -188,7 +194,7 @@ fn run_all(
         let mut monitor = Monitor::new(order, seat, attachments, clients, log, replaced)?;
         user.tell(Told::Engine(monitor.engine.process()));
         let end = monitor.watch(user);
-        if !order.is_replaced || matches!(end, End::Stopped | End::Killed) {
+        if !order.is_replaced || matches!(end, End::Stopped | End::Killed | End::Blind) {
             return Ok(end);
         }
         user.tell(Told::Replaced(end));
@@ -331,6 +337,9 @@ impl<'a> Monitor<'a> {
             Beginning::Snapshot(snapshot) => engine.take_up(&snapshot.state(), false)?,
         }
         attachments.attach(&mut engine)?;
+        for (number, segment) in order.segments.iter().enumerate() {
+            segment.plug(&mut engine, number)?;
+        }
         for line in [&engine.agent, &engine.console] {
             line.set_nonblocking(true).map_err(|error| EngineError::Host("a line to the engine", error))?;
         }
@@ -505,12 +514,21 @@ impl<'a> Monitor<'a> {
             FromGuest::Became { version, is_seeded } => {
                 // Whoever has another's random numbers is not at work.
                 if version == VERSION && is_seeded && self.begun.is_none() {
-                    self.begun = Some(now);
-                    self.answered = now;
-                    self.state = State::Up;
-                    user.tell(Told::Begun);
+                    let names: Vec<String> =
+                        self.order.segments.iter().map(|segment| segment.name.to_string()).collect();
+                    if names.is_empty() {
+                        self.begin(now, user);
+                    } else {
+                        self.tell_guest(&ToGuest::Segments { names });
+                    }
                 }
             }
+            FromGuest::Segments { missing } if missing.is_empty() => {
+                if self.begun.is_none() {
+                    self.begin(now, user);
+                }
+            }
+            FromGuest::Segments { .. } => self.end = Some(End::Blind),
             FromGuest::Pong { number, memory } if number == self.pings => {
                 if self.pings > 1 {
                     let gap = now - self.answered;
@@ -538,6 +556,13 @@ impl<'a> Monitor<'a> {
                 }
             }
         }
+    }
+
+    fn begin(&mut self, now: Instant, user: &mut dyn User) {
+        self.begun = Some(now);
+        self.answered = now;
+        self.state = State::Up;
+        user.tell(Told::Begun);
     }
 
     fn tell_user(&mut self, exec: u32, answer: &Answer) {
@@ -649,9 +674,15 @@ impl<'a> Monitor<'a> {
                 let why = "it has disks or a network, which are not saved: only a machine without them is";
                 Some(Answer::Refused(why.into()))
             }
+            (Ask::Snapshot { .. }, _) if !self.order.segments.is_empty() => {
+                Some(Answer::Refused("it has memory in common with others, which goes on without it".into()))
+            }
             (Ask::Snapshot { directory }, _) => {
                 let state = self.engine.save(&state_in(&directory), false);
-                let saved = state.and_then(|()| self.engine.save_root(&root_in(&directory)));
+                let saved = state.and_then(|()| match self.order.image.root_bytes {
+                    0 => std::fs::write(root_in(&directory), "").map_err(|error| EngineError::Host("a root", error)),
+                    _ => self.engine.save_root(&root_in(&directory)),
+                });
                 let goes_on = self.engine.go_on();
                 // It stood still meanwhile, and is not to be blamed for it.
                 self.answered = Instant::now();

@@ -113,6 +113,7 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
         beginning: Beginning::Template(template),
         hardware: world.hardware.clone(),
         is_replaced: true,
+        segments: Vec::new(),
     };
     let machines = Machines::at(world.place.0.join("run"));
     let mut killer = Killer {

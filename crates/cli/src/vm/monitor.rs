@@ -20,6 +20,7 @@ use comb_vm::template::Template;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind, Outcome};
+use crate::vm::segment::Common;
 
 /// How soon an order of the agent's is seen that came while something else was done.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
@@ -42,6 +43,8 @@ pub(crate) struct Begin {
     pub(crate) is_outside: bool,
     /// The cells that may have it in charge, if it is to be some cell's; none: any.
     pub(crate) cells: Option<Vec<u32>>,
+    /// What it has in common with others, and how large that is if that is said.
+    pub(crate) segments: Vec<Common>,
 }
 
 /// Where a machine begins.
@@ -143,6 +146,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         hardware: begin.hardware.clone(),
         is_replaced: begin.is_replaced,
         subnets: super::subnets(directory)?,
+        segments: begin.segments.iter().map(|common| common.hold(directory)).collect::<Result<_, _>>()?,
     };
     let mut charge = Charge {
         directory,
@@ -162,6 +166,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         End::Panicked => "its guest's kernel gave up before it was at work",
         End::Hung => "its guest has not begun",
         End::Lost => "its engine has ended",
+        End::Blind => "its guest does not see its segments: make its image anew (comb vm create)",
     }))
 }
 
