@@ -2,6 +2,7 @@
 
 mod density;
 mod failing;
+pub(crate) mod splash;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -172,6 +173,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     let mut rows = density::rows(&world, &say)?;
     rows.extend(starting(&world, if full { 21 } else { 7 }, &say)?);
     rows.extend(failing::rows(&world, &say)?);
+    rows.extend(splash::rows(&world.place.0, &say)?);
     say("");
     if shows_progress(json) {
         eprint!("\r");

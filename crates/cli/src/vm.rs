@@ -142,6 +142,9 @@ struct Made {
     /// Memory that it has in common with others, as /dev/segments/NAME: NAME=SIZE makes it if nobody has it yet
     #[arg(long = "segment", value_name = "NAME[=SIZE]")]
     segments: Vec<Common>,
+    /// What a program that is alone in it (comb vm create --program) may read of this machine's, as /host/…
+    #[arg(long, value_name = "DIRECTORY")]
+    files: Option<PathBuf>,
     /// Let another take its place when it fails
     #[arg(long)]
     restart: bool,
@@ -372,6 +375,13 @@ impl Made {
             return Err(Failure::usage(why));
         }
         let image = images().open(&self.image)?;
+        let files = self.files.as_ref().map(std::fs::canonicalize).transpose()?;
+        if files.is_some() && image.root_bytes > 0 {
+            return Err(Failure::usage(format!(
+                "--files is for a program that is alone, and `{}` is a whole system",
+                image.name
+            )));
+        }
         let hardware = Hardware {
             memory_bytes: self.memory.next_multiple_of(2 << 20),
             processors: self.cpus,
@@ -406,6 +416,7 @@ impl Made {
             is_outside: self.cells == Some(Cells::None),
             cells: these(self.cells.as_ref()),
             segments: self.segments.clone(),
+            files: files.clone(),
         });
         let begun = monitor::start_all(begins.collect())?;
         drop(shown);
@@ -484,6 +495,7 @@ impl Restore {
             is_outside: self.cells == Some(Cells::None),
             cells: these(self.cells.as_ref()),
             segments: Vec::new(),
+            files: None,
         };
         tell(monitor::start_all(vec![begin])?, output)
     }

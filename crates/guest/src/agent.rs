@@ -57,6 +57,19 @@ pub trait Runs {
     fn is_spent(&self) -> bool {
         false
     }
+
+    /// Can be read from when a program wants to know something of the host.
+    fn wants(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// What, if one does.
+    fn question(&mut self) -> Option<FromGuest> {
+        None
+    }
+
+    /// The host has answered.
+    fn answer(&mut self, _answer: ToGuest) {}
 }
 
 /// A program that was started.
@@ -110,6 +123,7 @@ struct Agent<'a> {
 #[derive(Clone, Copy)]
 enum Ready {
     Port,
+    Question,
     End(u32),
     Output(u32, usize),
     Input(u32),
@@ -122,6 +136,11 @@ impl Agent<'_> {
         for ready in ready {
             match ready {
                 Ready::Port => self.hear()?,
+                Ready::Question => {
+                    if let Some(question) = self.runs.question() {
+                        self.say(&question);
+                    }
+                }
                 Ready::End(exec) => {
                     if let Some(program) = self.programs.get_mut(&exec) {
                         program.ended = program.life.ended()?;
@@ -138,6 +157,9 @@ impl Agent<'_> {
     fn wait(&self) -> io::Result<Vec<Ready>> {
         let out = if self.goes.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut awaited = vec![(Ready::Port, self.port.as_fd(), PollFlags::IN | out)];
+        if let Some(wants) = self.runs.wants() {
+            awaited.push((Ready::Question, wants, PollFlags::IN));
+        }
         for (&exec, program) in &self.programs {
             if program.ended.is_none() {
                 awaited.push((Ready::End(exec), program.life.end(), PollFlags::IN));
@@ -262,6 +284,7 @@ impl Agent<'_> {
             ToGuest::Network(network) => network::join(&network),
             ToGuest::Names(names) => network::know(&names),
             ToGuest::PowerOff => becoming::power_off(),
+            ToGuest::File { .. } => self.runs.answer(said),
             ToGuest::Segments { names } => {
                 let missing = segment::find(names);
                 self.say(&FromGuest::Segments { missing });

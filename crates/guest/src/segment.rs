@@ -57,12 +57,13 @@ pub(crate) fn find(names: Vec<String>) -> Vec<String> {
 /// The device that programs map of the one with that mark: below it, and called alike.
 fn device_of(devices: &Path, name: &str) -> Option<String> {
     let mark = written(mark(name)?);
-    let is_it = |device: &PathBuf| {
-        fs::read_to_string(device.join("uuid")).is_ok_and(|text| text.trim() == mark)
-    };
+    let is_it =
+        |device: &PathBuf| fs::read_to_string(device.join("uuid")).is_ok_and(|text| text.trim() == mark);
     let device = fs::read_dir(devices).ok()?.filter_map(|entry| Some(entry.ok()?.path())).find(is_it)?;
     let inside = fs::read_dir(device).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    inside.into_iter().find(|name| name.starts_with("dax") && name[3..].starts_with(|c: char| c.is_ascii_digit()))
+    inside
+        .into_iter()
+        .find(|name| name.starts_with("dax") && name[3..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
 fn link(place: &Path, name: &str, device: &Path) -> io::Result<()> {
@@ -90,7 +91,10 @@ mod tests {
             fs::write(directory.join(device).join("uuid"), written(mark(name).unwrap()) + "\n").unwrap();
         }
         fs::create_dir_all(directory.join("region0")).unwrap();
-        assert_eq!(fs::read_to_string(directory.join("dax1.0/uuid")).unwrap(), "626f7468-0000-0000-0000-000000000000\n");
+        assert_eq!(
+            fs::read_to_string(directory.join("dax1.0/uuid")).unwrap(),
+            "626f7468-0000-0000-0000-000000000000\n"
+        );
         assert_eq!(device_of(&directory, "both").as_deref(), Some("dax1.0"));
         assert_eq!(device_of(&directory, "bot"), None);
         assert_eq!(mark("seventeen-letters"), None);

@@ -11,6 +11,9 @@ pub const VERSION: u32 = 2;
 /// A program's output, or its input, that has come and not been taken is at most so much.
 pub const WINDOW_BYTES: usize = 1 << 16;
 
+/// So much of a file is said at once.
+pub const MOST_FILE_BYTES: usize = 1 << 16;
+
 /// From the host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToGuest {
@@ -59,6 +62,13 @@ pub enum ToGuest {
     Segments {
         /// By name.
         names: Vec<String>,
+    },
+    /// What is in a file that it has asked for.
+    File {
+        /// Which question.
+        number: u32,
+        /// At most `MOST_FILE_BYTES`, and nothing at its end; or the number of an error.
+        found: Result<Vec<u8>, i32>,
     },
 }
 
@@ -141,6 +151,15 @@ pub enum FromGuest {
     Segments {
         /// But for these.
         missing: Vec<String>,
+    },
+    /// What is in a file of those that the host lets it read?
+    File {
+        /// Which question.
+        number: u32,
+        /// Below the directory of these.
+        path: Vec<u8>,
+        /// From where.
+        at: u64,
     },
 }
 

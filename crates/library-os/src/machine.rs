@@ -1,11 +1,14 @@
 //! The machine around a program: what its kernel is asked for before the program can run, and what begins anew when it has.
 
-#![expect(unsafe_code, reason = "modules are loaded, and descriptors inherited, by calls that have no safe form")]
+#![expect(
+    unsafe_code,
+    reason = "modules are loaded, and descriptors inherited, by calls that have no safe form"
+)]
 
 use std::ffi::{CStr, c_int};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -54,7 +57,10 @@ fn begin() -> io::Result<Stand> {
     for (what, place) in [(c"devtmpfs", c"/dev"), (c"proc", c"/proc"), (c"sysfs", c"/sys")] {
         mount(what, place)?;
     }
-    let mut modules: Vec<PathBuf> = fs::read_dir("/lib")?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    // There was no console when this began. What is opened next would be taken for standard input, output or error.
+    while File::options().read(true).write(true).open("/dev/null")?.into_raw_fd() < 2 {}
+    let mut modules: Vec<PathBuf> =
+        fs::read_dir("/lib")?.filter_map(|entry| Some(entry.ok()?.path())).collect();
     modules.sort();
     for module in modules {
         load(&module)?;

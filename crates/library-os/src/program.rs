@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comb_guest::agent::{Life, Runs, Started};
-use comb_guest::wire::{Command, Ended};
+use comb_guest::wire::{Command, Ended, FromGuest, ToGuest};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 
-use crate::wrapped;
+use crate::{files, wrapped};
 
 /// In a program's environment: it is to say what it took.
 const USAGE: &str = "COMB_USAGE";
@@ -100,13 +100,29 @@ impl Runs for Program {
     fn is_spent(&self) -> bool {
         self.is_spent
     }
+
+    fn wants(&self) -> Option<BorrowedFd<'_>> {
+        files::wants()
+    }
+
+    fn question(&mut self) -> Option<FromGuest> {
+        files::question()
+    }
+
+    fn answer(&mut self, answer: ToGuest) {
+        if let ToGuest::File { number, found } = answer {
+            files::answer(number, found);
+        }
+    }
 }
 
 fn begin(command: &Command) -> io::Result<Started> {
     // SAFETY: no other thread has begun that reads the environment.
     for variable in &command.environment {
         let Some(at) = variable.iter().position(|&byte| byte == b'=').filter(|&at| at > 0) else { continue };
-        unsafe { std::env::set_var(OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..])) };
+        unsafe {
+            std::env::set_var(OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]))
+        };
     }
     let directory = if command.directory.is_empty() { b"/" } else { &command.directory[..] };
     std::env::set_current_dir(OsStr::from_bytes(directory))?;
@@ -185,7 +201,11 @@ impl Life for Run {
             Err(error) => return Err(error.into()),
         }
         let signal = SIGNAL.load(Ordering::Relaxed);
-        Ok(Some(if signal == 0 { Ended::Exited(STATUS.load(Ordering::Relaxed) & 0xff) } else { Ended::Killed(signal) }))
+        Ok(Some(if signal == 0 {
+            Ended::Exited(STATUS.load(Ordering::Relaxed) & 0xff)
+        } else {
+            Ended::Killed(signal)
+        }))
     }
 
     /// Whatever signal it is: nobody handles it but by ending.
@@ -202,6 +222,7 @@ impl Life for Run {
 /// What this process has taken of the machine.
 #[derive(Clone, Copy)]
 pub(crate) struct Usage {
+    at: Instant,
     user_us: i64,
     system_us: i64,
     faults: i64,
@@ -216,15 +237,21 @@ impl Usage {
             usage
         };
         let us = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
-        Self { user_us: us(usage.ru_utime), system_us: us(usage.ru_stime), faults: usage.ru_minflt + usage.ru_majflt }
+        Self {
+            at: Instant::now(),
+            user_us: us(usage.ru_utime),
+            system_us: us(usage.ru_stime),
+            faults: usage.ru_minflt + usage.ru_majflt,
+        }
     }
 
     /// Says how much was taken since, if somebody wants to know.
     pub(crate) fn tell(self) {
         if std::env::var_os(USAGE).is_some() {
-            let now = Self::now();
+            let (now, since) = (Self::now(), self.at.elapsed());
             eprintln!(
-                "took: {} us as a program, {} us in the kernel, {} page faults",
+                "took: {} us, {} us as a program, {} us in the kernel, {} page faults",
+                since.as_micros(),
                 now.user_us - self.user_us,
                 now.system_us - self.system_us,
                 now.faults - self.faults

@@ -1,15 +1,19 @@
-//! What a program calls, and what it gets: the linker has `main`, `exit` and `pthread_create` lead here.
+//! What a program calls, and what it gets: the linker has `main`, `exit`, `pthread_create`, `open` and `fopen` lead here.
 
 #![expect(unsafe_code, reason = "these are C's functions, of C's types")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{machine, memory, program};
+use crate::{files, machine, memory, program};
 
 unsafe extern "C" {
     fn __real_main(count: c_int, words: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn __real_exit(status: c_int) -> !;
+    fn __real_open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+    fn __real_open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+    fn __real_fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
+    fn __real_fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     fn __real_pthread_create(
         thread: *mut libc::pthread_t,
         attributes: *const libc::pthread_attr_t,
@@ -23,14 +27,22 @@ unsafe extern "C" {
 /// # Safety
 ///
 /// Words and environment end with a null pointer, and are never given back.
-pub(crate) unsafe fn main(count: c_int, words: *const *const c_char, environment: *const *const c_char) -> c_int {
+pub(crate) unsafe fn main(
+    count: c_int,
+    words: *const *const c_char,
+    environment: *const *const c_char,
+) -> c_int {
     // SAFETY: the caller keeps what `main` wants.
     unsafe { __real_main(count, words, environment) }
 }
 
 /// Where a process begins.
 #[unsafe(no_mangle)]
-extern "C" fn __wrap_main(count: c_int, words: *const *const c_char, environment: *const *const c_char) -> c_int {
+extern "C" fn __wrap_main(
+    count: c_int,
+    words: *const *const c_char,
+    environment: *const *const c_char,
+) -> c_int {
     if std::process::id() != 1 {
         let since = program::Usage::now();
         // SAFETY: they are those of the C library.
@@ -39,6 +51,7 @@ extern "C" fn __wrap_main(count: c_int, words: *const *const c_char, environment
         since.tell();
         return status;
     }
+    std::hint::black_box(&crate::MARK);
     memory::set_up();
     machine::serve()
 }
@@ -51,6 +64,44 @@ extern "C" fn __wrap_exit(status: c_int) -> ! {
         unsafe { __real_exit(status) }
     }
     program::over(program::Over::Exited(status))
+}
+
+/// A file, which may be the host's.
+///
+/// # Safety
+///
+/// As of `open`. (Where it is called without a mode, whatever stands in its place is not looked at.)
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: what the caller says of its arguments goes for these.
+    unsafe { files::open(path, flags).unwrap_or_else(|| __real_open(path, flags, mode)) }
+}
+
+/// # Safety
+///
+/// As above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: what the caller says of its arguments goes for these.
+    unsafe { files::open(path, flags).unwrap_or_else(|| __real_open64(path, flags, mode)) }
+}
+
+/// # Safety
+///
+/// As of `fopen`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: what the caller says of its arguments goes for these.
+    unsafe { files::stream(path, mode).unwrap_or_else(|| __real_fopen(path, mode)) }
+}
+
+/// # Safety
+///
+/// As of `fopen`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: what the caller says of its arguments goes for these.
+    unsafe { files::stream(path, mode).unwrap_or_else(|| __real_fopen64(path, mode)) }
 }
 
 /// Threads that there were, of the program: each has the next processor for itself, if there are as many.

@@ -12,6 +12,7 @@ pub mod image;
 pub mod monitor;
 pub mod names;
 pub mod qmp;
+mod reading;
 pub mod segment;
 pub mod snapshot;
 pub mod subnets;

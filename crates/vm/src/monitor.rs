@@ -27,6 +27,7 @@ use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 use crate::names::Name;
+use crate::reading;
 use crate::segment::Segment;
 use crate::snapshot::{Snapshot, root_in, state_in};
 use crate::subnets::{JoinError, Subnets};
@@ -67,6 +68,8 @@ pub struct Order {
     pub subnets: Subnets,
     /// What it has in common with others.
     pub segments: Vec<Arc<Segment>>,
+    /// What its guest may read of the host's, if it is a program that is alone: files below this directory.
+    pub files: Option<PathBuf>,
 }
 
 /// Where a machine begins.
@@ -529,6 +532,12 @@ impl<'a> Monitor<'a> {
                 }
             }
             FromGuest::Segments { .. } => self.end = Some(End::Blind),
+            // Who takes no answers gets none.
+            FromGuest::File { .. } if self.agent_goes.len() > MOST_WAITING_BYTES => {}
+            FromGuest::File { number, path, at } => {
+                let found = reading::read(self.order.files.as_deref(), &path, at);
+                self.tell_guest(&ToGuest::File { number, found });
+            }
             FromGuest::Pong { number, memory } if number == self.pings => {
                 if self.pings > 1 {
                     let gap = now - self.answered;
@@ -680,7 +689,8 @@ impl<'a> Monitor<'a> {
             (Ask::Snapshot { directory }, _) => {
                 let state = self.engine.save(&state_in(&directory), false);
                 let saved = state.and_then(|()| match self.order.image.root_bytes {
-                    0 => std::fs::write(root_in(&directory), "").map_err(|error| EngineError::Host("a root", error)),
+                    0 => std::fs::write(root_in(&directory), "")
+                        .map_err(|error| EngineError::Host("a root", error)),
                     _ => self.engine.save_root(&root_in(&directory)),
                 });
                 let goes_on = self.engine.go_on();

@@ -103,7 +103,8 @@ impl Segments {
             };
             let made = file.set_len(0).map_err(host).and_then(|()| {
                 // Now, and not when a guest writes to it: that would be the guest's end.
-                fallocate(&file, FallocateFlags::empty(), 0, HEAD_BYTES + wanted).map_err(|error| host(error.into()))
+                fallocate(&file, FallocateFlags::empty(), 0, HEAD_BYTES + wanted)
+                    .map_err(|error| host(error.into()))
             });
             if made.is_err() {
                 let _ = std::fs::remove_file(&path);
@@ -125,7 +126,9 @@ impl Segments {
         let path = self.directory.join(".lock");
         loop {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(host)?;
-            if std::fs::symlink_metadata(&self.directory).map_err(host)?.uid() != rustix::process::geteuid().as_raw() {
+            if std::fs::symlink_metadata(&self.directory).map_err(host)?.uid()
+                != rustix::process::geteuid().as_raw()
+            {
                 return Err(SegmentError::NotOurs(self.directory.clone()));
             }
             // Whoever leaves last removes both.
@@ -135,7 +138,8 @@ impl Segments {
                 opened => opened.map_err(host)?,
             };
             flock(&lock, FlockOperation::LockExclusive).map_err(|error| host(error.into()))?;
-            let is_there = |found: std::fs::Metadata| lock.metadata().is_ok_and(|lock| lock.ino() == found.ino());
+            let is_there =
+                |found: std::fs::Metadata| lock.metadata().is_ok_and(|lock| lock.ino() == found.ino());
             if std::fs::metadata(&path).is_ok_and(is_there) {
                 return Ok(lock);
             }
@@ -147,7 +151,8 @@ impl Segment {
     /// Gives it to a machine that runs, as its device of that number.
     pub fn plug(&self, engine: &mut Engine, number: usize) -> Result<(), EngineError> {
         let memory = format!("segment{number}");
-        let path = self.path.to_str().ok_or_else(|| EngineError::Ended("a segment's name is no text".into()))?;
+        let path =
+            self.path.to_str().ok_or_else(|| EngineError::Ended("a segment's name is no text".into()))?;
         let object = json!({
             "qom-type": "memory-backend-file",
             "id": memory,
@@ -157,7 +162,8 @@ impl Segment {
             "share": true,
         });
         engine.qmp.call("object-add", &object, ANSWER_LIMIT)?;
-        let device = json!({ "driver": "virtio-pmem-pci", "id": format!("{memory}-device"), "memdev": memory });
+        let device =
+            json!({ "driver": "virtio-pmem-pci", "id": format!("{memory}-device"), "memdev": memory });
         engine.qmp.call("device_add", &device, ANSWER_LIMIT)?;
         Ok(())
     }
@@ -178,9 +184,8 @@ impl Drop for Segment {
 }
 
 fn is_empty_but_for_lock(directory: &Path) -> bool {
-    std::fs::read_dir(directory).is_ok_and(|mut entries| {
-        entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == ".lock"))
-    })
+    std::fs::read_dir(directory)
+        .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == ".lock")))
 }
 
 /// What has a guest's kernel make such a device of memory (`struct nd_pfn_sb` of Linux, version 1.4): what it has to remember of pages it keeps in its own memory.

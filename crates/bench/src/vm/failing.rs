@@ -114,6 +114,7 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
         hardware: world.hardware.clone(),
         is_replaced: true,
         segments: Vec::new(),
+        files: None,
     };
     let machines = Machines::at(world.place.0.join("run"));
     let mut killer = Killer {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,6 +46,8 @@ pub(crate) struct Begin {
     pub(crate) cells: Option<Vec<u32>>,
     /// What it has in common with others, and how large that is if that is said.
     pub(crate) segments: Vec<Common>,
+    /// What a program that is alone in it may read.
+    pub(crate) files: Option<PathBuf>,
 }
 
 /// Where a machine begins.
@@ -147,6 +150,7 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
         is_replaced: begin.is_replaced,
         subnets: super::subnets(directory)?,
         segments: begin.segments.iter().map(|common| common.hold(directory)).collect::<Result<_, _>>()?,
+        files: begin.files.clone(),
     };
     let mut charge = Charge {
         directory,
