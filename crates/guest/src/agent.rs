@@ -28,12 +28,12 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// Serves the host, for as long as there is a port to it.
 pub fn serve(port: &Path) -> io::Result<()> {
     let port = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(port)?;
-    serve_on(port)
+    serve_on(&port)
 }
 
 /// The same over a port, or a socket, that is open and never waits.
-pub fn serve_on(port: File) -> io::Result<()> {
-    serve_by(&port, &mut processes::Processes, &[]).map(drop)
+pub fn serve_on(port: &File) -> io::Result<()> {
+    serve_by(port, &mut processes::Processes, &[]).map(drop)
 }
 
 /// The same, of what else can be run, with what has come over the port before. Ends when nothing more can be run: what has come since is the result.
@@ -397,7 +397,7 @@ mod tests {
         fn new() -> Self {
             let (line, theirs) = UnixStream::pair().unwrap();
             theirs.set_nonblocking(true).unwrap();
-            std::thread::spawn(move || serve_on(File::from(OwnedFd::from(theirs))));
+            std::thread::spawn(move || serve_on(&File::from(OwnedFd::from(theirs))));
             line.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             Self { line, came: Frames::default() }
         }

@@ -4,6 +4,7 @@
 
 use std::ffi::c_int;
 use std::fs;
+use std::sync::{Arc, Barrier};
 
 /// Of what the machine has free, so much is left to its kernel; in bytes, and as a part.
 const LEFT_BYTES: u64 = 24 << 20;
@@ -44,6 +45,24 @@ pub(crate) fn take() {
     // SAFETY: what is allocated is given back, and stays the allocator's; what is mapped from now on is there at once.
     unsafe {
         libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE);
-        libc::free(libc::malloc(usize::try_from(wanted).unwrap_or(0)));
+    }
+    stacks();
+    // SAFETY: as above. The compiler knows both calls, and would make neither.
+    unsafe {
+        libc::free(std::hint::black_box(libc::malloc(usize::try_from(wanted).unwrap_or(0))));
+    }
+}
+
+/// Has stacks for as many threads as there are processors: those of threads that are over are kept for others.
+fn stacks() {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let all = Arc::new(Barrier::new(threads));
+    let begin = |_| {
+        let all = Arc::clone(&all);
+        std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || drop(all.wait()))
+    };
+    // Who cannot begin is waited for in vain: then there is no memory for a program either.
+    for thread in (0..threads).map(begin).collect::<Vec<_>>().into_iter().flatten() {
+        let _ = thread.join();
     }
 }

@@ -59,6 +59,11 @@ pub(crate) fn over(how: Over) -> ! {
     }
 }
 
+/// Whether threads are the program's.
+pub(crate) fn is_begun() -> bool {
+    END.get().is_some()
+}
+
 /// All that the program has written goes out.
 pub(crate) fn flush() {
     // SAFETY: of all streams.
@@ -117,12 +122,11 @@ impl Runs for Program {
 }
 
 fn begin(command: &Command) -> io::Result<Started> {
-    // SAFETY: no other thread has begun that reads the environment.
     for variable in &command.environment {
         let Some(at) = variable.iter().position(|&byte| byte == b'=').filter(|&at| at > 0) else { continue };
-        unsafe {
-            std::env::set_var(OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]))
-        };
+        let (name, value) = (OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]));
+        // SAFETY: no other thread has begun that reads the environment.
+        unsafe { std::env::set_var(name, value) };
     }
     let directory = if command.directory.is_empty() { b"/" } else { &command.directory[..] };
     std::env::set_current_dir(OsStr::from_bytes(directory))?;

@@ -104,7 +104,7 @@ unsafe extern "C" fn __wrap_fopen64(path: *const c_char, mode: *const c_char) ->
     unsafe { files::stream(path, mode).unwrap_or_else(|| __real_fopen64(path, mode)) }
 }
 
-/// Threads that there were, of the program: each has the next processor for itself, if there are as many.
+/// Threads that there were, since the program began, with its first: each has the next processor for itself, if there are as many.
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// # Safety
@@ -119,7 +119,7 @@ unsafe extern "C" fn __wrap_pthread_create(
 ) -> c_int {
     // SAFETY: what the caller says of its arguments goes for these.
     let error = unsafe { __real_pthread_create(thread, attributes, begins, argument) };
-    if error == 0 && std::process::id() == 1 {
+    if error == 0 && program::is_begun() {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processor = THREADS.fetch_add(1, Ordering::Relaxed) as usize % processors;
         // SAFETY: all zeroes are an empty set, a processor is within it, and a thread that was made just now, and whose number is in `thread`, can be bound.

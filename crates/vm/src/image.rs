@@ -188,9 +188,8 @@ fn can_be_alone(program: &[u8]) -> Result<(), &'static str> {
     let word = |at: usize| {
         program.get(at..at + 2).map(|bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
     };
-    let long = |at: usize| {
-        Some(usize::try_from(u64::from_le_bytes(program.get(at..at + 8)?.try_into().ok()?)).ok()?)
-    };
+    let long =
+        |at: usize| usize::try_from(u64::from_le_bytes(program.get(at..at + 8)?.try_into().ok()?)).ok();
     let headers = || {
         let (first, size, count) = (long(32)?, word(54)?, word(56)?);
         let kind = |number: usize| program.get(first.checked_add(number * size)?..)?.first_chunk::<4>();

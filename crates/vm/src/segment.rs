@@ -190,7 +190,7 @@ fn is_empty_but_for_lock(directory: &Path) -> bool {
 
 /// What has a guest's kernel make such a device of memory (`struct nd_pfn_sb` of Linux, version 1.4): what it has to remember of pages it keeps in its own memory.
 fn head(mark: [u8; MOST_NAME_BYTES], bytes: u64) -> Vec<u8> {
-    const PAGE_BYTES: u64 = 4096;
+    const PAGE_BYTES: u32 = 4096;
     const IN_ITS_OWN_MEMORY: u32 = 1;
     const STRUCT_PAGE_BYTES: u16 = 64;
     let mut head = b"NVDIMM_DAX_INFO\0".to_vec();
@@ -198,11 +198,11 @@ fn head(mark: [u8; MOST_NAME_BYTES], bytes: u64) -> Vec<u8> {
     // No namespace that has a label is around it, and there are no flags.
     head.extend([0; 16 + 4]);
     head.extend([1_u16, 4].map(u16::to_le_bytes).concat());
-    head.extend([HEAD_BYTES, bytes / PAGE_BYTES].map(u64::to_le_bytes).concat());
-    let alignment = HEAD_BYTES as u32;
-    head.extend([IN_ITS_OWN_MEMORY, 0, 0, alignment, PAGE_BYTES as u32].map(u32::to_le_bytes).concat());
+    head.extend([HEAD_BYTES, bytes / u64::from(PAGE_BYTES)].map(u64::to_le_bytes).concat());
+    let alignment = u32::try_from(HEAD_BYTES).expect("it is short");
+    head.extend([IN_ITS_OWN_MEMORY, 0, 0, alignment, PAGE_BYTES].map(u32::to_le_bytes).concat());
     head.extend(STRUCT_PAGE_BYTES.to_le_bytes());
-    head.resize(PAGE_BYTES as usize, 0);
+    head.resize(4096, 0);
     let sum = fletcher(&head);
     let at = head.len() - 8;
     head[at..].copy_from_slice(&sum.to_le_bytes());
@@ -223,6 +223,8 @@ fn fletcher(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
+    const HEAD: usize = 2 << 20;
+
     fn segments(name: &str) -> (Segments, PathBuf) {
         let directory = std::env::temp_dir().join(format!("comb-vm-segments-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
@@ -242,7 +244,7 @@ mod tests {
         let second = segments.hold(&name, None).unwrap();
         assert_eq!(second.bytes, 4 << 20);
         let content = std::fs::read(&second.path).unwrap();
-        assert_eq!(&content[HEAD_BYTES as usize..][..4], b"kept");
+        assert_eq!(&content[HEAD..][..4], b"kept");
         assert_eq!(&content[4096..8192], head(mark("both").unwrap(), 4 << 20));
         let error = segments.hold(&name, Some(8 << 20)).unwrap_err();
         assert!(matches!(error, SegmentError::Size { has: 4_194_304, wanted: 8_388_608, .. }), "{error}");
@@ -262,7 +264,7 @@ mod tests {
         assert!(matches!(segments.hold(&name, None), Err(SegmentError::None(_))));
         std::fs::write(directory.join("old"), [7; 3 << 20]).unwrap();
         let anew = segments.hold(&name, Some(2 << 20)).unwrap();
-        assert!(std::fs::read(&anew.path).unwrap()[HEAD_BYTES as usize..].iter().all(|&byte| byte == 0));
+        assert!(std::fs::read(&anew.path).unwrap()[HEAD..].iter().all(|&byte| byte == 0));
         let long: Name = "seventeen-letters".parse().unwrap();
         assert!(matches!(segments.hold(&long, Some(1)), Err(SegmentError::Name(_))));
     }

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use comb_guest::wire::{Become, Command as WireCommand, Ended, FromGuest, ToGuest};
+use comb_vm::attached::Devices;
 use comb_vm::engine::Engine;
 use comb_vm::hardware::{Accelerator, Backing, Hardware, Root, Under};
 use comb_vm::image::{Image, Images, Recipe};
@@ -41,14 +42,19 @@ impl Place {
     }
 
     /// A program in C, linked with the library.
-    fn link(&self, source: &str) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-        let program = self.directory.join(source.file_stem().unwrap());
+    fn link(&self, sources: &[&str]) -> PathBuf {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let sources: Vec<PathBuf> = sources.iter().map(|source| crates.join(source)).collect();
+        let program = self.directory.join(sources[0].file_stem().unwrap());
         let done = Command::new("cc")
             .args(["-O2", "-Wall", "-Wextra", "-Werror", "-static"])
             .arg("-Wl,--wrap=main,--wrap=exit,--wrap=pthread_create,--wrap=open,--wrap=open64,--wrap=fopen,--wrap=fopen64,--gc-sections,--no-warnings")
+            .args(["-ffp-contract=off", "-pthread", "-I"])
+            .arg(crates.join("../../apps/program"))
             .arg("-o")
-            .args([&program, &source, &library()])
+            .arg(&program)
+            .args(sources)
+            .args([library(), "-lm".into()])
             .output()
             .expect("a compiler");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -59,8 +65,8 @@ impl Place {
         Recipe { kernel: Some(self.kernel.clone()), program: Some(program), ..Recipe::default() }
     }
 
-    fn image(&self, source: &str) -> Image {
-        let program = self.link(source);
+    fn image(&self, sources: &[&str]) -> Image {
+        let program = self.link(sources);
         let name = program.file_name().unwrap().to_str().unwrap().parse().unwrap();
         Images::at(self.directory.join("images")).build(&name, &self.recipe(program), |_| ()).unwrap()
     }
@@ -96,7 +102,7 @@ fn hardware() -> Hardware {
 
 fn boot(image: &Image) -> Engine {
     let root = Root::Memory(image.directory.join("root"));
-    let backing = Backing { ram: None, root, under: Under::Private };
+    let backing = Backing { ram: None, root, under: Under::Private, devices: Devices::default() };
     let mut engine = Engine::start(&hardware(), image, &backing, false, None).unwrap();
     engine.become_who(who(image), LIMIT).unwrap();
     engine
@@ -122,7 +128,7 @@ const FIRST: &str = "this address space has seen 1 run\n";
 #[test]
 fn a_program_is_alone_and_each_run_of_it_is_the_first() {
     let Some(place) = Place::new("hello") else { return };
-    let image = place.image("../library-os/examples/hello.c");
+    let image = place.image(&["../library-os/examples/hello.c"]);
     assert_eq!(image.root_bytes, 0);
     let mut engine = boot(&image);
     assert_eq!(run(&mut engine, &["hello", "ann"]), (FIRST.into(), Ended::Exited(0)));
@@ -192,9 +198,29 @@ fn a_program_is_alone_and_each_run_of_it_is_the_first() {
 }
 
 #[test]
+fn a_parallel_program_has_processors_and_memory_for_itself() {
+    let Some(place) = Place::new("parallel") else { return };
+    for program in ["radix", "ocean"] {
+        let image =
+            place.image(&[&format!("../../apps/{program}/{program}.c"), "../../apps/program/program.c"]);
+        let mut engine = boot(&image);
+        for _ in 0..2 {
+            let environment = vec![b"COMB_USAGE=1".to_vec()];
+            let wanted = command(&[program, "-p", "2", "-s", "small", "--check"]);
+            let (said, how) = engine.run(WireCommand { environment, ..wanted }, LIMIT).unwrap();
+            let said = String::from_utf8(said).unwrap();
+            assert!(how == Ended::Exited(0) && said.contains(&format!("{program}: ok\n")), "{said}");
+            // All was there: what it allocates are hundreds of pages, and its threads' stacks.
+            let faults = said.trim().strip_suffix(" page faults").and_then(|said| said.rsplit(' ').next());
+            assert!(faults.unwrap().parse::<u32>().unwrap() < 100, "{said}");
+        }
+    }
+}
+
+#[test]
 fn programs_of_two_machines_take_turns_at_memory_that_both_have() {
     let Some(place) = Place::new("turns") else { return };
-    let image = place.image("examples/turns.c");
+    let image = place.image(&["examples/turns.c"]);
     let segments = Segments::at(PathBuf::from(format!("/dev/shm/comb-vm-alone-{}", std::process::id())));
     let held = segments.hold(&"both".parse().unwrap(), Some(8 << 20)).unwrap();
     let mut machines = [boot(&image), boot(&image)];
@@ -228,7 +254,7 @@ fn what_cannot_be_alone_is_said() {
     let text = place.directory.join("text");
     std::fs::write(&text, "no program").unwrap();
     assert!(refused(&text).contains("it is no program for this kind of machine"));
-    let program = place.link("../library-os/examples/hello.c");
+    let program = place.link(&["../library-os/examples/hello.c"]);
     let whole = std::fs::read(&program).unwrap();
     std::fs::write(&program, &whole[..4096]).unwrap();
     let said = refused(&program);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 
 use comb_guest::wire::{Become, Command, Ended};
+use comb_vm::attached::Devices;
 use comb_vm::engine::Engine;
 use comb_vm::hardware::{Backing, Hardware, Root, Under};
 use comb_vm::image::{Image, Images, Recipe};
@@ -88,7 +89,7 @@ fn build(into: &Path) -> Outcome<PathBuf> {
 fn start(image: &Image) -> Outcome<Engine> {
     let hardware = Hardware { memory_bytes: MEMORY_BYTES, processors: PROCESSORS, ..Hardware::default() };
     let root = Root::Memory(image.directory.join("root"));
-    let backing = Backing { ram: None, root, under: Under::Private };
+    let backing = Backing { ram: None, root, under: Under::Private, devices: Devices::default() };
     let mut engine = Engine::start(&hardware, image, &backing, false, None)?;
     engine.become_who(Become { name: image.name.to_string(), ..Become::default() }, LIMIT)?;
     Ok(engine)
@@ -174,6 +175,7 @@ pub(super) fn rows(place: &Path, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
 }
 
 /// Figure 8, of the program that it has beside a compilation, and of one more.
+#[expect(dead_code, reason = "`comb reproduce disco` is to have it")]
 pub(crate) fn figure_8(say: &dyn Fn(&str)) -> Result<(Vec<Item>, Vec<Drawing>), ReproduceError> {
     let place = Place(std::env::temp_dir().join(format!("comb-bench-figure-8-{}", std::process::id())));
     let pairs = std::fs::create_dir_all(&place.0).map_err(Into::into).and_then(|()| measure(&place.0, say));
