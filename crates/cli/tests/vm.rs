@@ -279,7 +279,9 @@ fn machines_have_memory_in_common() {
     let take = |machine: &str, segment: &str, own: &str| {
         place.comb(&["vm", "exec", machine, "--", "/tmp/turns", segment, own, "50"])
     };
-    ["one", "other"].map(put);
+    for machine in ["one", "other"] {
+        put(machine);
+    }
     let first = take("one", "/dev/segments/both", "0").stdout(Stdio::piped()).spawn().unwrap();
     let second = take("other", "/dev/segments/both", "1").output().unwrap();
     let first = first.wait_with_output().unwrap();

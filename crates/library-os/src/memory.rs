@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 use std::fs;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Mutex};
 
 /// Of what the machine has free, so much is left to its kernel; in bytes, and as a part.
 const LEFT_BYTES: u64 = 24 << 20;
@@ -56,13 +56,15 @@ pub(crate) fn take() {
 /// Has stacks for as many threads as there are processors: those of threads that are over are kept for others.
 fn stacks() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let all = Arc::new(Barrier::new(threads));
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock();
     let begin = |_| {
-        let all = Arc::clone(&all);
-        std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || drop(all.wait()))
+        let gate = Arc::clone(&gate);
+        std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || drop(gate.lock()))
     };
-    // Who cannot begin is waited for in vain: then there is no memory for a program either.
-    for thread in (0..threads).map(begin).collect::<Vec<_>>().into_iter().flatten() {
+    let all: Vec<_> = (0..threads).filter_map(|number| begin(number).ok()).collect();
+    drop(closed);
+    for thread in all {
         let _ = thread.join();
     }
 }

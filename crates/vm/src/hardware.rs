@@ -176,7 +176,7 @@ impl Hardware {
         let mut begins =
             String::from("console=hvc0 quiet panic=-1 swiotlb=noforce transparent_hugepage=never");
         if self.accelerator == Accelerator::Tcg {
-            begins.push_str(" tsc=reliable");
+            begins.push_str(" tsc=reliable no_timer_check");
         }
         add("-append", begins.into());
         add("-device", "virtio-serial-pci,max_ports=4".into());

@@ -65,15 +65,17 @@ impl Took {
     }
 }
 
+const NO_LIBRARY: &str =
+    "libcomb_library_os.a is not beside this program: `cargo build --release -p comb-library-os` builds it";
+
+fn library() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok()?.with_file_name("libcomb_library_os.a");
+    beside.exists().then_some(beside)
+}
+
 /// Builds the programs, each linked with the library operating system: what it is elsewhere, too.
 fn build(into: &Path) -> Outcome<PathBuf> {
-    let library = std::env::current_exe()?.with_file_name("libcomb_library_os.a");
-    if !library.exists() {
-        let library = library.display();
-        return Err(
-            format!("{library} is not there: `cargo build --release -p comb-library-os` builds it").into()
-        );
-    }
+    let library = library().ok_or(NO_LIBRARY)?;
     let built = into.join("alone");
     let mut make = Process::new("make");
     make.arg("-C").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps"));
@@ -151,6 +153,10 @@ fn measure(place: &Path, say: &dyn Fn(&str)) -> Outcome<Vec<Pair>> {
 
 pub(super) fn rows(place: &Path, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     let peer = "ordinary guest";
+    if library().is_none() {
+        let nothing = row("radix alone in a machine, by an ordinary guest", None, "s");
+        return Ok(vec![Row { goal: Goal::AtMost(1.0), note: NO_LIBRARY.to_owned(), ..nothing }]);
+    }
     let of = |pair: Pair| {
         let Pair { program, threads, ordinary, alone } = pair;
         let many = if threads == 1 { "1 thread" } else { "2 threads" };
