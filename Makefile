@@ -47,7 +47,7 @@ LIBDIR ?= $(PREFIX)/lib
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 
 install: setup ## comb, libcomb and comb.h under PREFIX=/usr/local, with man pages, completions and units (DESTDIR=… goes before it)
-	cargo build --release -p comb-cli -p comb-capi
+	cargo build --release -p comb-cli -p comb-capi -p comb-library-os
 	@$(MAKE) --no-print-directory install-files
 
 install-files:
@@ -55,6 +55,7 @@ install-files:
 	install -m 755 $(target)/release/comb $(DESTDIR)$(PREFIX)/bin/comb
 	install -d $(DESTDIR)$(PREFIX)/lib/comb
 	install -m 755 $(target)/release/comb-guest $(DESTDIR)$(PREFIX)/lib/comb/comb-guest
+	install -m 644 $(target)/release/libcomb_library_os.a $(DESTDIR)$(PREFIX)/lib/comb/libcomb_library_os.a
 	install -m 755 $(target)/release/libcomb.so $(DESTDIR)$(LIBDIR)/libcomb.so
 	install -m 644 crates/capi/include/comb.h $(DESTDIR)$(PREFIX)/include/comb.h
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(version)|' crates/capi/comb.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/comb.pc

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 topic=deb
 
 target=${CARGO_TARGET_DIR:-target}
-cargo build --release --locked -p comb-cli -p comb-capi
+cargo build --release --locked -p comb-cli -p comb-capi -p comb-library-os
 
 # A hyphen would begin Debian's own part of the number; a tilde sorts before nothing, as a version that is not out yet has to.
 upstream=${version//-/\~}

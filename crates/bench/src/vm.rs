@@ -8,6 +8,7 @@ mod files;
 mod memory;
 mod moving;
 pub(crate) mod numa;
+pub(crate) mod splash;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -196,6 +197,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
         rows.extend(numa::rows(&say)?);
     }
     rows.extend(memory::rows(&world, &say)?);
+    rows.extend(splash::rows(&world.place.0, &say)?);
     say("");
     if shows_progress(json) {
         eprint!("\r");

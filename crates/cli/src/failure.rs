@@ -202,6 +202,13 @@ fn own_kind(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     {
         return Some(Kind::NotFound);
     }
+    if let Some(error) = error.downcast_ref::<comb_vm::segment::SegmentError>() {
+        return match error {
+            comb_vm::segment::SegmentError::None(_) => Some(Kind::NotFound),
+            comb_vm::segment::SegmentError::NotOurs(_) => Some(Kind::Refused),
+            _ => None,
+        };
+    }
     let refused = |kind| matches!(kind, std::io::ErrorKind::PermissionDenied).then_some(Kind::Refused);
     if let Some(error) = error.downcast_ref::<std::io::Error>() {
         return refused(error.kind());

@@ -5,6 +5,7 @@ mod files;
 mod monitor;
 mod moving;
 mod nets;
+mod segment;
 mod shown;
 mod top;
 
@@ -33,6 +34,7 @@ use crate::progress::Progress;
 use crate::run::{Cells, cells, memory};
 use crate::table;
 use crate::vm::monitor::{At, Begin};
+use crate::vm::segment::Common;
 
 pub(crate) use monitor::VmMonitor;
 pub(crate) use nets::{VmDisk, VmSwitch};
@@ -122,6 +124,9 @@ struct Create {
     /// Copy what this directory contains into its root
     #[arg(long, value_name = "DIRECTORY")]
     with: Option<PathBuf>,
+    /// This program alone, which was linked with libcomb_library_os.a: no shell, no files, no other process
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["packages", "room"])]
+    program: Option<PathBuf>,
     /// How much is to be free in its root file system, in megabytes
     #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     room: u32,
@@ -156,6 +161,12 @@ struct Made {
     /// Have the host's kernel keep one copy of pages that are alike: who runs in one machine can learn then what is in another's memory
     #[arg(long)]
     merge: bool,
+    /// Memory that it has in common with others, as /dev/segments/NAME: NAME=SIZE makes it if nobody has it yet
+    #[arg(long = "segment", value_name = "NAME[=SIZE]")]
+    segments: Vec<Common>,
+    /// What a program that is alone in it (comb vm create --program) may read of this machine's, as /host/…
+    #[arg(long, value_name = "DIRECTORY")]
+    reads: Option<PathBuf>,
     /// Let another take its place when it fails
     #[arg(long)]
     restart: bool,
@@ -373,11 +384,13 @@ impl Vm {
 impl Create {
     fn run(self, output: Output) -> Outcome {
         let recipe = Recipe {
-            agent: guest_program()?,
+            // A program alone has its own.
+            agent: if self.program.is_some() { PathBuf::new() } else { guest_program()? },
             kernel: self.kernel,
             packages: self.packages,
             with: self.with,
             room_mb: self.room,
+            program: self.program,
         };
         let since = Instant::now();
         StateDirectory::from_environment().create().map_err(Failure::new)?;
@@ -387,9 +400,13 @@ impl Create {
             shown = Some(Progress::begin(output, line));
         })?;
         drop(shown);
-        let (root, took) = (table::bytes(image.root_bytes), since.elapsed().as_secs_f64());
+        let root = match image.root_bytes {
+            0 => "a program alone".to_owned(),
+            bytes => format!("a root of {}", table::bytes(bytes)),
+        };
+        let took = since.elapsed().as_secs_f64();
         let said = format!(
-            "image {}: Linux {}, a root of {root}, after {took:.1} s; `comb vm clone {}` has a machine continue from it",
+            "image {}: Linux {}, {root}, after {took:.1} s; `comb vm clone {}` has a machine continue from it",
             image.name, image.kernel_version, image.name
         );
         output.tell(&shown::image(&image), said)?;
@@ -435,6 +452,13 @@ impl Made {
             ));
         }
         let image = images().open(&self.image)?;
+        let reads = self.reads.as_ref().map(std::fs::canonicalize).transpose()?;
+        if reads.is_some() && image.root_bytes > 0 {
+            return Err(Failure::usage(format!(
+                "--reads is for a program that is alone, and `{}` is a whole system",
+                image.name
+            )));
+        }
         let hardware = Hardware {
             memory_bytes: self.memory.begins,
             most_bytes: self.memory.most,
@@ -479,6 +503,8 @@ impl Made {
             files: self.files.clone(),
             cores: self.cores.unwrap_or(0),
             all_bytes: config.vm_memory,
+            segments: self.segments.clone(),
+            reads: reads.clone(),
         });
         let begun = monitor::start_all(begins.collect())?;
         drop(shown);
@@ -559,6 +585,8 @@ impl Restore {
             files: Vec::new(),
             cores: 0,
             all_bytes: config.vm_memory,
+            segments: Vec::new(),
+            reads: None,
         };
         tell(monitor::start_all(vec![begin])?, output)
     }

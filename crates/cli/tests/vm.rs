@@ -289,6 +289,66 @@ fn pages_are_in_the_node_where_the_policy_has_them() {
 }
 
 #[test]
+fn machines_have_memory_in_common() {
+    let Some(state) = state() else { return };
+    let place = Place::new("common", state);
+    let turns = place.directory.join("turns");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vm/examples/turns.c");
+    let compiled =
+        Command::new("cc").args(["-O2", "-static", "-o"]).args([&turns, &source]).status().unwrap();
+    assert!(compiled.success());
+    let (said, code) = place.fails(&["vm", "clone", "small", "--segment", "both"]);
+    assert!(said.contains("no machine has a segment `both`") && code == 4, "{said}");
+    // One that continues where a template stood, and one that boots.
+    place.says(&["vm", "clone", "small", "--as", "one", "--segment", "both=4M", "--restart"]);
+    place.says(&["vm", "run", "small", "--as", "other", "--segment", "both", "--segment", "own=2M"]);
+    let (said, _) = place.fails(&["vm", "clone", "small", "--segment", "both=8M"]);
+    assert!(said.contains("the segment `both` has 4194304 bytes"), "{said}");
+    let put = |machine: &str| {
+        let mut puts =
+            place.comb(&["vm", "exec", machine, "--", "sh", "-c", "cat > /tmp/turns; chmod +x /tmp/turns"]);
+        let input = fs::File::open(&turns).unwrap();
+        assert!(puts.stdin(input).status().unwrap().success());
+    };
+    let take = |machine: &str, segment: &str, own: &str| {
+        place.comb(&["vm", "exec", machine, "--", "/tmp/turns", segment, own, "50"])
+    };
+    for machine in ["one", "other"] {
+        put(machine);
+    }
+    let first = take("one", "/dev/segments/both", "0").stdout(Stdio::piped()).spawn().unwrap();
+    let second = take("other", "/dev/segments/both", "1").output().unwrap();
+    let first = first.wait_with_output().unwrap();
+    assert!(first.status.success() && second.status.success(), "{first:?} {second:?}");
+    assert!(String::from_utf8(second.stdout).unwrap().ends_with("the number is 100\n"));
+    assert_eq!(place.within("other", "ls /dev/segments"), "both\nown");
+    let (said, _) = place.fails(&["vm", "snapshot", "one", "moment"]);
+    assert!(said.contains("memory in common"), "{said}");
+    // Whoever takes its place has what is there.
+    let engine = place.await_machine("one", |_| true)["engine"].as_u64().unwrap();
+    let engine = rustix::process::Pid::from_raw(i32::try_from(engine).unwrap()).unwrap();
+    rustix::process::kill_process(engine, rustix::process::Signal::KILL).unwrap();
+    place.await_machine("one", |machine| machine["replaced"] == 1 && machine["state"] == "up");
+    put("one");
+    let first = take("one", "/dev/segments/both", "0").stdout(Stdio::piped()).spawn().unwrap();
+    let second = take("other", "/dev/segments/both", "1").output().unwrap();
+    assert!(first.wait_with_output().unwrap().status.success());
+    assert!(String::from_utf8(second.stdout).unwrap().ends_with("the number is 200\n"));
+    // It is there to the last.
+    let run = place.directory.join("run").to_str().unwrap().replace('/', "-");
+    let memory = PathBuf::from(format!("/dev/shm/comb-segments{run}"));
+    assert!(memory.join("both").exists());
+    place.says(&["vm", "stop", "--all"]);
+    let until = Instant::now() + LIMIT;
+    while memory.exists() {
+        assert!(Instant::now() < until, "{memory:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (said, _) = place.fails(&["vm", "clone", "small", "--segment", "both"]);
+    assert!(said.contains("no machine has a segment `both`"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_run_is_said() {
     let place =
         Place::new("said", &std::env::temp_dir().join(format!("comb-vm-none-{}", std::process::id())));
@@ -299,6 +359,10 @@ fn what_cannot_be_run_is_said() {
     );
     let (said, code) = place.fails(&["vm", "exec", "nobody", "--", "true"]);
     assert!(said.contains("there is no machine `nobody`") && code == 4, "{said}");
+    for segment in ["a/b", "seventeen-letters", "both=none", ""] {
+        let (said, code) = place.fails(&["vm", "run", "small", "--segment", segment]);
+        assert!(said.contains("--segment") && code == 2, "{said}");
+    }
     for name in ["../x", "-x", "a b"] {
         let (said, code) = place.fails(&["vm", "run", "--", name]);
         assert!(said.contains("is no name") && code == 2, "{said}");

@@ -15,7 +15,7 @@ use comb_guest::wire::{Command, FromGuest, ToGuest};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut host, guest) = UnixStream::pair()?;
     guest.set_nonblocking(true)?;
-    std::thread::spawn(move || serve_on(File::from(OwnedFd::from(guest))));
+    std::thread::spawn(move || serve_on(&File::from(OwnedFd::from(guest))));
     let arguments = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
     let command = Command { arguments, ..Command::default() };
     host.write_all(&framed(&ToGuest::Exec { exec: 1, command }))?;

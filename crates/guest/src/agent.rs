@@ -1,25 +1,23 @@
 //! The guest's side: runs what the host asks for.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::Signal;
 
 use crate::frames::{FrameError, Frames, framed};
+use crate::segment;
 use crate::wire::{Command, Ended, FromGuest, MemoryShown, ToGuest, VERSION, WINDOW_BYTES};
 
 mod becoming;
 mod network;
+mod processes;
 
 /// So many programs run at once for the host.
 const MOST_PROGRAMS: usize = 256;
@@ -37,18 +35,75 @@ pub fn serve(port: &Path) -> io::Result<()> {
         line.make_raw();
         rustix::termios::tcsetattr(&port, rustix::termios::OptionalActions::Now, &line)?;
     }
-    Agent::on(port, line.is_ok()).serve()
+    let mut runs = processes::Processes;
+    Agent { is_serial: line.is_ok(), ..Agent::on(&port, &mut runs) }.serve().map(drop)
 }
 
 /// The same over a port, or a socket, that is open and never waits.
-pub fn serve_on(port: File) -> io::Result<()> {
-    Agent::on(port, false).serve()
+pub fn serve_on(port: &File) -> io::Result<()> {
+    serve_by(port, &mut processes::Processes, &[]).map(drop)
+}
+
+/// The same, of what else can be run, with what has come over the port before. Ends when nothing more can be run: what has come since is the result.
+pub fn serve_by(port: &File, runs: &mut dyn Runs, came_before: &[u8]) -> io::Result<Vec<u8>> {
+    let mut agent = Agent::on(port, runs);
+    agent.came.push(came_before);
+    agent.serve()
+}
+
+/// What can be run for a host.
+pub trait Runs {
+    /// Runs it; or why not.
+    fn start(&mut self, command: &Command) -> Result<Started, String>;
+
+    /// Nothing more can be run.
+    fn is_spent(&self) -> bool {
+        false
+    }
+
+    /// Can be read from when a program wants to know something of the host.
+    fn wants(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// What, if one does.
+    fn question(&mut self) -> Option<FromGuest> {
+        None
+    }
+
+    /// The host has answered.
+    fn answer(&mut self, _answer: ToGuest) {}
+}
+
+/// A program that was started.
+pub struct Started {
+    /// That it lives, and how it ends.
+    pub life: Box<dyn Life>,
+    /// To its standard input, which never waits.
+    pub input: File,
+    /// Its standard output and error; neither waits.
+    pub outputs: [File; 2],
+}
+
+/// The life of a program.
+pub trait Life {
+    /// Can be read from when it is over.
+    fn end(&self) -> BorrowedFd<'_>;
+
+    /// How it has ended, if it has.
+    fn ended(&mut self) -> io::Result<Option<Ended>>;
+
+    /// The host sends it a signal.
+    fn signal(&mut self, signal: Signal);
+
+    /// Nobody is there any more who wanted it: ends it, and what it has begun.
+    fn kill(&mut self);
 }
 
 /// A program that runs for the host.
 struct Program {
-    child: Child,
-    process: OwnedFd,
+    life: Box<dyn Life>,
+    input: Option<File>,
     /// Its standard output and error.
     outputs: [Option<File>; 2],
     /// How much of them may be said before the host has taken some.
@@ -56,13 +111,14 @@ struct Program {
     /// What is for its standard input, which is open for as long as there may be more.
     pending: VecDeque<u8>,
     has_more: bool,
-    status: Option<ExitStatus>,
+    ended: Option<Ended>,
 }
 
-struct Agent {
-    port: File,
+struct Agent<'a> {
+    port: &'a File,
     /// The host is told how much was read.
     is_serial: bool,
+    runs: &'a mut dyn Runs,
     came: Frames,
     goes: VecDeque<u8>,
     programs: BTreeMap<u32, Program>,
@@ -72,21 +128,24 @@ struct Agent {
 #[derive(Clone, Copy)]
 enum Ready {
     Port,
+    Question,
     End(u32),
     Output(u32, usize),
     Input(u32),
 }
 
-impl Agent {
-    fn on(port: File, is_serial: bool) -> Self {
+impl<'a> Agent<'a> {
+    fn on(port: &'a File, runs: &'a mut dyn Runs) -> Self {
         let (came, goes) = (Frames::default(), VecDeque::new());
-        Self { port, is_serial, came, goes, programs: BTreeMap::new() }
+        Self { port, is_serial: false, runs, came, goes, programs: BTreeMap::new() }
     }
 
-    fn serve(&mut self) -> io::Result<()> {
-        loop {
+    fn serve(mut self) -> io::Result<Vec<u8>> {
+        self.obey_all()?;
+        while !self.runs.is_spent() || !self.programs.is_empty() || !self.goes.is_empty() {
             self.turn()?;
         }
+        Ok(self.came.rest().to_vec())
     }
 
     /// Waits until something can be done, and does it.
@@ -95,9 +154,14 @@ impl Agent {
         for ready in ready {
             match ready {
                 Ready::Port => self.hear()?,
+                Ready::Question => {
+                    if let Some(question) = self.runs.question() {
+                        self.say(&question);
+                    }
+                }
                 Ready::End(exec) => {
                     if let Some(program) = self.programs.get_mut(&exec) {
-                        program.status = program.child.try_wait()?;
+                        program.ended = program.life.ended()?;
                     }
                 }
                 Ready::Output(exec, which) => drop(self.pass_output(exec, which)),
@@ -111,16 +175,19 @@ impl Agent {
     fn wait(&self) -> io::Result<Vec<Ready>> {
         let out = if self.goes.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut awaited = vec![(Ready::Port, self.port.as_fd(), PollFlags::IN | out)];
+        if let Some(wants) = self.runs.wants() {
+            awaited.push((Ready::Question, wants, PollFlags::IN));
+        }
         for (&exec, program) in &self.programs {
-            if program.status.is_none() {
-                awaited.push((Ready::End(exec), program.process.as_fd(), PollFlags::IN));
+            if program.ended.is_none() {
+                awaited.push((Ready::End(exec), program.life.end(), PollFlags::IN));
             }
             for (which, output) in program.outputs.iter().enumerate() {
                 if let Some(output) = output.as_ref().filter(|_| program.window > 0) {
                     awaited.push((Ready::Output(exec, which), output.as_fd(), PollFlags::IN));
                 }
             }
-            if let Some(input) = program.child.stdin.as_ref().filter(|_| !program.pending.is_empty()) {
+            if let Some(input) = program.input.as_ref().filter(|_| !program.pending.is_empty()) {
                 awaited.push((Ready::Input(exec), input.as_fd(), PollFlags::OUT));
             }
         }
@@ -157,27 +224,31 @@ impl Agent {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            loop {
-                match self.came.take() {
-                    Ok(Some(said)) => self.obey(said),
-                    Ok(None) => break,
-                    Err(error @ (FrameError::TooLong(_) | FrameError::Nonsense)) => {
-                        return Err(io::Error::new(ErrorKind::InvalidData, error));
-                    }
+            self.obey_all()?;
+        }
+    }
+
+    /// Does what has come.
+    fn obey_all(&mut self) -> io::Result<()> {
+        // What comes behind the last program that could be run is for whoever is there next.
+        while !self.runs.is_spent() || !self.programs.is_empty() {
+            match self.came.take() {
+                Ok(Some(said)) => self.obey(said),
+                Ok(None) => return Ok(()),
+                Err(error @ (FrameError::TooLong(_) | FrameError::Nonsense)) => {
+                    return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }
             }
         }
+        Ok(())
     }
 
     /// What it has begun ends, and what it has not taken is gone.
     fn host_is_gone(&mut self) {
         self.came = Frames::default();
         self.goes.clear();
-        for program in std::mem::take(&mut self.programs).into_values() {
-            let mut child = program.child;
-            // It leads a group of its own.
-            let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
-            let _ = child.wait();
+        for mut program in std::mem::take(&mut self.programs).into_values() {
+            program.life.kill();
         }
     }
 
@@ -216,11 +287,11 @@ impl Agent {
             ToGuest::Input { exec, bytes } => {
                 let Some(program) = self.programs.get_mut(&exec) else { return };
                 program.has_more &= !bytes.is_empty();
-                if program.child.stdin.is_some() && program.pending.len() + bytes.len() <= WINDOW_BYTES {
+                if program.input.is_some() && program.pending.len() + bytes.len() <= WINDOW_BYTES {
                     program.pending.extend(bytes);
                 }
                 if program.pending.is_empty() && !program.has_more {
-                    program.child.stdin = None;
+                    program.input = None;
                 }
             }
             ToGuest::Taken { exec, bytes } => {
@@ -229,45 +300,30 @@ impl Agent {
                 }
             }
             ToGuest::Signal { exec, signal } => {
-                let Some(program) = self.programs.get(&exec) else { return };
-                if let Some(signal) = Signal::from_named_raw(signal).filter(|_| program.status.is_none()) {
-                    let _ = rustix::process::pidfd_send_signal(&program.process, signal);
+                let Some(program) = self.programs.get_mut(&exec) else { return };
+                if let Some(signal) = Signal::from_named_raw(signal).filter(|_| program.ended.is_none()) {
+                    program.life.signal(signal);
                 }
             }
             ToGuest::Network(network) => network::join(&network),
             ToGuest::Names(names) => network::know(&names),
             ToGuest::PowerOff => becoming::power_off(),
+            ToGuest::File { .. } => self.runs.answer(said),
+            ToGuest::Segments { names } => {
+                let missing = segment::find(names);
+                self.say(&FromGuest::Segments { missing });
+            }
         }
     }
 
-    fn start(&self, exec: u32, command: &Command) -> Result<Program, String> {
-        let [name, arguments @ ..] = &command.arguments[..] else { return Err("no program is named".into()) };
+    fn start(&mut self, exec: u32, command: &Command) -> Result<Program, String> {
         if self.programs.len() >= MOST_PROGRAMS || self.programs.contains_key(&exec) {
             return Err(format!("{MOST_PROGRAMS} programs run already, or one with this number"));
         }
-        let mut starts = std::process::Command::new(OsStr::from_bytes(name));
-        starts.args(arguments.iter().map(|argument| OsStr::from_bytes(argument)));
-        for variable in &command.environment {
-            let Some(at) = variable.iter().position(|&byte| byte == b'=') else { continue };
-            starts.env(OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]));
-        }
-        let directory = if command.directory.is_empty() { b"/" } else { &command.directory[..] };
-        starts.current_dir(OsStr::from_bytes(directory)).process_group(0);
-        starts.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let name = String::from_utf8_lossy(name);
-        let fails = |error: io::Error| format!("{name}: {error}");
-        let mut child = starts.spawn().map_err(fails)?;
-        let number = Pid::from_child(&child);
-        let process =
-            rustix::process::pidfd_open(number, PidfdFlags::empty()).map_err(|error| fails(error.into()))?;
-        let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
-        let input = child.stdin.as_ref().map(AsFd::as_fd);
-        for pipe in outputs.iter().flatten().map(AsFd::as_fd).chain(input) {
-            rustix::io::ioctl_fionbio(pipe, true).map_err(|error| fails(error.into()))?;
-        }
-        let outputs = outputs.map(|output| output.map(File::from));
+        let Started { life, input, outputs } = self.runs.start(command)?;
+        let (input, outputs) = (Some(input), outputs.map(Some));
         let (window, pending) = (WINDOW_BYTES, VecDeque::new());
-        Ok(Program { child, process, outputs, window, pending, has_more: true, status: None })
+        Ok(Program { life, input, outputs, window, pending, has_more: true, ended: None })
     }
 
     /// Says what a program has written; whether there may be more at once.
@@ -295,19 +351,19 @@ impl Agent {
 
     fn pass_input(&mut self, exec: u32) {
         let Some(program) = self.programs.get_mut(&exec) else { return };
-        let Some(input) = &mut program.child.stdin else { return };
+        let Some(input) = &mut program.input else { return };
         let written = match input.write(program.pending.as_slices().0) {
             Ok(written) => written,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
             Err(_) => {
                 // Nobody reads it any more; the rest is taken for good.
-                program.child.stdin = None;
+                program.input = None;
                 program.pending.len()
             }
         };
         program.pending.drain(..written);
         if program.pending.is_empty() && !program.has_more {
-            program.child.stdin = None;
+            program.input = None;
         }
         let bytes = u32::try_from(written).expect("a window's");
         self.say(&FromGuest::Taken { exec, bytes });
@@ -318,7 +374,7 @@ impl Agent {
         let over: Vec<u32> = self
             .programs
             .iter()
-            .filter(|(_, program)| program.status.is_some())
+            .filter(|(_, program)| program.ended.is_some())
             .map(|(&exec, _)| exec)
             .collect();
         for exec in over {
@@ -327,10 +383,7 @@ impl Agent {
             if program.window == 0 && program.outputs.iter().any(Option::is_some) {
                 continue;
             }
-            let status = program.status.expect("it is over");
-            let how =
-                status.code().map_or_else(|| Ended::Killed(status.signal().unwrap_or(0)), Ended::Exited);
-            self.programs.remove(&exec);
+            let how = self.programs.remove(&exec).and_then(|program| program.ended).expect("it is over");
             self.say(&FromGuest::Ended { exec, how });
         }
     }
@@ -349,20 +402,13 @@ fn memory_shown() -> Option<MemoryShown> {
         available_bytes: of("MemAvailable")?,
         free_bytes: of("MemFree")?,
         idle_ms: idle_hundredths.saturating_mul(10),
-        stalled_us: stalled_us().unwrap_or(0),
     })
-}
-
-/// A kernel that does not count it says nothing.
-fn stalled_us() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/pressure/memory").ok()?;
-    let some = text.lines().find(|line| line.starts_with("some "))?;
-    some.rsplit_once("total=")?.1.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     /// The host's side of a port that is served.
@@ -375,7 +421,7 @@ mod tests {
         fn new() -> Self {
             let (line, theirs) = UnixStream::pair().unwrap();
             theirs.set_nonblocking(true).unwrap();
-            std::thread::spawn(move || serve_on(File::from(OwnedFd::from(theirs))));
+            std::thread::spawn(move || serve_on(&File::from(OwnedFd::from(theirs))));
             line.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             Self { line, came: Frames::default() }
         }

@@ -33,7 +33,7 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What has come of a value of which not all has.
+    /// What has come and not been taken.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }

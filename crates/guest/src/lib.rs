@@ -8,4 +8,8 @@ pub mod files;
 pub mod frames;
 pub mod nodes;
 pub mod packing;
+pub mod segment;
 pub mod wire;
+
+/// By which a program shows that it was linked with the library operating system, and can be all that runs in a guest.
+pub const LIBRARY_OS_MARK: &[u8; 25] = b"\0comb library os, mark 1\0";

@@ -13,6 +13,8 @@ pub const WINDOW_BYTES: usize = 1 << 16;
 
 /// Over a serial line, what the host has said and the guest not read is at most so much: what user-mode Linux has stopped for more than 3,968 bytes it never starts again.
 pub const SERIAL_BYTES: usize = 3 << 10;
+/// So much of a file is said at once.
+pub const MOST_FILE_BYTES: usize = 1 << 16;
 
 /// From the host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -58,6 +60,18 @@ pub enum ToGuest {
     Names(Vec<(String, [u8; 4])>),
     /// End in good order.
     PowerOff,
+    /// It was given memory that it has in common with others: which.
+    Segments {
+        /// By name.
+        names: Vec<String>,
+    },
+    /// What is in a file that it has asked for.
+    File {
+        /// Which question.
+        number: u32,
+        /// At most `MOST_FILE_BYTES`, and nothing at its end; or the number of an error.
+        found: Result<Vec<u8>, i32>,
+    },
 }
 
 /// Who a guest is.
@@ -139,6 +153,20 @@ pub enum FromGuest {
     Heard {
         /// So many bytes.
         bytes: u32,
+    },
+    /// Its programs can map what it was given.
+    Segments {
+        /// But for these.
+        missing: Vec<String>,
+    },
+    /// What is in a file of those that the host lets it read?
+    File {
+        /// Which question.
+        number: u32,
+        /// Below the directory of these.
+        path: Vec<u8>,
+        /// From where.
+        at: u64,
     },
 }
 

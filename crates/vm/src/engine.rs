@@ -194,13 +194,17 @@ impl Engine {
         id: &str,
         file: &Path,
         bytes: u64,
+        align: Option<u64>,
         is_writable: bool,
     ) -> Result<(), EngineError> {
         let name = file.to_str().ok_or_else(|| EngineError::Ended("a file's name is no text".into()))?;
-        let memory = json!({
+        let mut memory = json!({
             "qom-type": "memory-backend-file", "id": id, "size": bytes, "share": true,
             "readonly": !is_writable, "mem-path": name,
         });
+        if let Some(align) = align {
+            memory["align"] = align.into();
+        }
         self.qmp.call("object-add", &memory, ANSWER_LIMIT)?;
         let device = json!({ "driver": "virtio-pmem-pci", "memdev": id, "id": format!("{id}-device") });
         self.qmp.call("device_add", &device, ANSWER_LIMIT)?;

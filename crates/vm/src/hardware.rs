@@ -268,6 +268,7 @@ impl Hardware {
             add("-device", format!("virtio-mem-pci,memdev=room,id={ROOM},requested-size=0").into());
         }
         match &backing.root {
+            _ if root == 0 => {}
             Root::Memory(path) => {
                 add("-object", memory("root", root, path, &format!("share={share}")));
                 add("-device", "virtio-pmem-pci,memdev=root,id=root-disk".into());

@@ -25,7 +25,7 @@ pub struct Image {
     pub directory: PathBuf,
     /// Of which version its kernel is.
     pub kernel_version: String,
-    /// How large its root file system is.
+    /// How large its root file system is; 0: it is a program alone, and has none.
     pub root_bytes: u64,
 }
 
@@ -62,6 +62,8 @@ pub struct Recipe {
     pub with: Option<PathBuf>,
     /// How much is to be free in its root, in megabytes.
     pub room_mb: u32,
+    /// This program alone, with neither an agent nor a root.
+    pub program: Option<PathBuf>,
 }
 
 impl Images {
@@ -99,7 +101,7 @@ impl Images {
         for (size, file) in sizes.iter_mut().zip(["root", "kernel", "initrd"]) {
             let found = std::fs::metadata(directory.join(file)).map_err(|error| broken(file, &error))?;
             *size = found.len();
-            if *size == 0 {
+            if *size == 0 && file != "root" {
                 return Err(broken(file, &"it is empty"));
             }
         }
@@ -125,6 +127,10 @@ impl Images {
             let path = path.to_owned();
             move |error| ImageError::Host(path, error)
         };
+        if let Some(program) = &recipe.program {
+            let bytes = std::fs::read(program).map_err(host(program))?;
+            can_be_alone(&bytes).map_err(|why| ImageError::Build(format!("{}: {why}", program.display())))?;
+        }
         // Half an image that somebody has left behind.
         let _ = std::fs::remove_dir_all(&new);
         std::fs::create_dir_all(&new).map_err(host(&new))?;
@@ -156,6 +162,10 @@ fn run_build(directory: &Path, recipe: &Recipe, says: &mut dyn FnMut(&str)) -> R
         Some(kernel) => command.env("KERNEL", std::path::absolute(kernel).map_err(fails)?),
         None => command.env_remove("KERNEL"),
     };
+    match &recipe.program {
+        Some(program) => command.env("PROGRAM", std::path::absolute(program).map_err(fails)?),
+        None => command.env_remove("PROGRAM"),
+    };
     match &recipe.with {
         Some(with) => command.env("WITH", std::path::absolute(with).map_err(fails)?),
         None => command.env_remove("WITH"),
@@ -174,6 +184,31 @@ fn run_build(directory: &Path, recipe: &Recipe, says: &mut dyn FnMut(&str)) -> R
     }
     let last = errors.lines().rev().find(|line| !line.is_empty()).unwrap_or("it does not say why");
     Err(ImageError::Build(last.to_owned()))
+}
+
+/// Whether a program can be all that runs in a machine; if not, why.
+fn can_be_alone(program: &[u8]) -> Result<(), &'static str> {
+    /// Of a program in ELF: who is to load it.
+    const PT_INTERP: u32 = 3;
+    let word = |at: usize| {
+        program.get(at..at + 2).map(|bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
+    };
+    let long =
+        |at: usize| usize::try_from(u64::from_le_bytes(program.get(at..at + 8)?.try_into().ok()?)).ok();
+    let headers = || {
+        let (first, size, count) = (long(32)?, word(54)?, word(56)?);
+        let kind = |number: usize| program.get(first.checked_add(number * size)?..)?.first_chunk::<4>();
+        (0..count).map(|number| Some(u32::from_le_bytes(*kind(number)?))).collect::<Option<Vec<_>>>()
+    };
+    if !program.starts_with(b"\x7fELF\x02\x01") {
+        return Err("it is no program for this kind of machine");
+    }
+    let headers = headers().ok_or("it is no whole program")?;
+    let mark = comb_guest::LIBRARY_OS_MARK;
+    if !program.windows(mark.len()).any(|part| part == mark) {
+        return Err("it is not linked with libcomb_library_os.a: docs/vm.md says how");
+    }
+    if headers.contains(&PT_INTERP) { Err("it is not static: link it with -static") } else { Ok(()) }
 }
 
 #[cfg(test)]

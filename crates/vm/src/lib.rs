@@ -17,6 +17,8 @@ pub mod monitor;
 pub mod moving;
 pub mod names;
 pub mod qmp;
+mod reading;
+pub mod segment;
 pub mod snapshot;
 pub mod subnets;
 pub mod template;

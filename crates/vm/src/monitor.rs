@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_guest::frames::{Frames, framed};
@@ -30,6 +31,8 @@ use crate::image::Image;
 use crate::memory::Memory;
 use crate::moving::{MoveError, Rest, Way};
 use crate::names::Name;
+use crate::reading;
+use crate::segment::Segment;
 use crate::snapshot::{Snapshot, root_in, state_in};
 use crate::subnets::{JoinError, Subnets};
 use crate::template::Template;
@@ -79,6 +82,10 @@ pub struct Order {
     pub files: Vec<Use>,
     /// It is to have cores of the host's for itself: each processor stays on one.
     pub has_cores: bool,
+    /// What it has in common with others.
+    pub segments: Vec<Arc<Segment>>,
+    /// What its guest may read of the host's, if it is a program that is alone: files below this directory.
+    pub reads: Option<PathBuf>,
 }
 
 /// Where a machine begins.
@@ -109,6 +116,8 @@ pub enum End {
     Lost,
     /// It is another host's now.
     Moved,
+    /// Its guest does not see what it was given.
+    Blind,
 }
 
 /// Why a monitor has no machine.
@@ -239,7 +248,7 @@ fn run_all(
         if let Some(why) = monitor.files.why_not() {
             return Err(MonitorError::Files(why));
         }
-        if !order.is_replaced || matches!(end, End::Stopped | End::Killed | End::Moved) {
+        if !order.is_replaced || matches!(end, End::Stopped | End::Killed | End::Moved | End::Blind) {
             return Ok(end);
         }
         user.tell(Told::Replaced(end));
@@ -361,6 +370,7 @@ struct Monitor<'a> {
     looked: Instant,
     next_exec: u32,
     files: MachineFiles,
+    are_segments_seen: bool,
     /// The file under its root.
     root: PathBuf,
     leaving: Option<Leaving>,
@@ -404,6 +414,9 @@ impl<'a> Monitor<'a> {
             Beginning::Arriving(_) => rest = user.receive(&mut engine, root)?,
         }
         attachments.attach(&mut engine)?;
+        for (number, segment) in order.segments.iter().enumerate() {
+            segment.plug(&mut engine, number)?;
+        }
         for line in [&engine.agent, &engine.console] {
             line.set_nonblocking(true).map_err(|error| EngineError::Host("a line to the engine", error))?;
         }
@@ -437,6 +450,7 @@ impl<'a> Monitor<'a> {
             processors,
             looked: started,
             files,
+            are_segments_seen: false,
             next_exec: rest.next_exec.max(1),
             root: root.clone(),
             leaving: None,
@@ -635,9 +649,27 @@ impl<'a> Monitor<'a> {
             FromGuest::Became { version, is_seeded } => {
                 // Whoever has another's random numbers is not at work.
                 if version == VERSION && is_seeded && self.begun.is_none() {
+                    let names: Vec<String> =
+                        self.order.segments.iter().map(|segment| segment.name.to_string()).collect();
+                    if names.is_empty() {
+                        self.are_segments_seen = true;
+                    } else {
+                        self.tell_guest(&ToGuest::Segments { names });
+                    }
                     self.attach_files();
                     self.look_whether_begun(user);
                 }
+            }
+            FromGuest::Segments { missing } if missing.is_empty() => {
+                self.are_segments_seen = true;
+                self.look_whether_begun(user);
+            }
+            FromGuest::Segments { .. } => self.end = Some(End::Blind),
+            // Who takes no answers gets none.
+            FromGuest::File { .. } if self.agent_goes.len() > MOST_WAITING_BYTES => {}
+            FromGuest::File { number, path, at } => {
+                let found = reading::read(self.order.reads.as_deref(), &path, at);
+                self.tell_guest(&ToGuest::File { number, found });
             }
             FromGuest::Pong { number, memory } if number == self.pings => {
                 if self.pings > 1 {
@@ -704,7 +736,7 @@ impl<'a> Monitor<'a> {
     fn look_whether_begun(&mut self, user: &mut dyn User) {
         if self.files.why_not().is_some() {
             self.end = Some(End::Lost);
-        } else if self.begun.is_none() && self.files.are_seen() {
+        } else if self.begun.is_none() && self.are_segments_seen && self.files.are_seen() {
             let now = Instant::now();
             self.begun = Some(now);
             self.answered = now;
@@ -835,10 +867,16 @@ impl<'a> Monitor<'a> {
             )),
             (Ask::Snapshot { .. }, _) if self.leaving.is_some() => {
                 Some(Answer::Refused("it moves to another host".into()))
+            (Ask::Snapshot { .. }, _) if !self.order.segments.is_empty() => {
+                Some(Answer::Refused("it has memory in common with others, which goes on without it".into()))
             }
             (Ask::Snapshot { directory }, _) => {
                 let state = self.engine.save(&state_in(&directory), false);
-                let saved = state.and_then(|()| self.engine.save_root(&root_in(&directory)));
+                let saved = state.and_then(|()| match self.order.image.root_bytes {
+                    0 => std::fs::write(root_in(&directory), "")
+                        .map_err(|error| EngineError::Host("a root", error)),
+                    _ => self.engine.save_root(&root_in(&directory)),
+                });
                 let goes_on = self.engine.go_on();
                 // It stood still meanwhile, and is not to be blamed for it.
                 self.answered = Instant::now();

@@ -115,6 +115,8 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
         is_replaced: true,
         files: Vec::new(),
         has_cores: false,
+        segments: Vec::new(),
+        reads: None,
     };
     let machines = Machines::at(world.place.0.join("run"));
     let mut killer = Killer {

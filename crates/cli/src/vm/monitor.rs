@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +26,7 @@ use comb_vm::template::Template;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind, Outcome};
+use crate::vm::segment::Common;
 
 /// How soon an order of the agent's is seen that came while something else was done.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
@@ -54,6 +55,10 @@ pub(crate) struct Begin {
     pub(crate) cores: u32,
     /// What all machines may have together; none: what the host can give.
     pub(crate) all_bytes: Option<u64>,
+    /// What it has in common with others, and how large that is if that is said.
+    pub(crate) segments: Vec<Common>,
+    /// What a program that is alone in it may read.
+    pub(crate) reads: Option<PathBuf>,
 }
 
 /// Where a machine begins.
@@ -188,6 +193,8 @@ pub(super) fn monitor(
         subnets: super::subnets(directory)?,
         files: begin.files.iter().map(super::files::Has::open).collect::<Result<_, _>>()?,
         has_cores: begin.cores > 0,
+        segments: begin.segments.iter().map(|common| common.hold(directory)).collect::<Result<_, _>>()?,
+        reads: begin.reads.clone(),
     };
     let mut charge = Charge {
         directory,
@@ -209,6 +216,7 @@ pub(super) fn monitor(
         End::Hung => "its guest has not begun",
         End::Lost => "its engine has ended",
         End::Moved => "it has moved on",
+        End::Blind => "its guest does not see its segments: make its image anew (comb vm create)",
     }))
 }
 

@@ -94,7 +94,7 @@ impl Use {
         let record = self.shelf.record().map_err(|error| EngineError::Ended(error.to_string()))?;
         let id = format!("files-{}", self.shelf.name);
         // Not even a writer writes to what others see: what it changes is on top, in its own memory.
-        engine.plug_memory(&id, &self.shelf.device(), record.device_bytes, false)
+        engine.plug_memory(&id, &self.shelf.device(), record.device_bytes, None, false)
     }
 
     /// What has the guest see the edition in a slot.

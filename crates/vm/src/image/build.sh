@@ -2,7 +2,9 @@
 # Makes an image from Debian's packages: a kernel, what it begins with, and a root file system, in a directory that is empty.
 #
 #   OUT=DIRECTORY AGENT=PROGRAM [KERNEL=DEB] [PACKAGES="gcc make"] [WITH=DIRECTORY] [ROOM=MEGABYTES] build.sh
+#   OUT=DIRECTORY PROGRAM=PROGRAM [KERNEL=DEB] [WITH=DIRECTORY] build.sh
 #
+# With PROGRAM there is that program alone, which was linked with the library operating system.
 # Without PACKAGES the root has busybox, the agent and nothing else; with them it is a small Debian. Says on each line what it does.
 set -eu
 
@@ -48,14 +50,32 @@ order() {
   echo "${line%%:*}"
 }
 mkdir -p begin/bin begin/lib begin/dev begin/root
+wanted='virtio_pci virtio_pmem nd_pmem dax_pmem device_dax virtio_console virtio_balloon virtio_mem pvpanic-pci virtio-rng virtio_net virtio_blk erofs overlay'
+[ -z "${PROGRAM:-}" ] || wanted='virtio_pci virtio_console pvpanic-pci virtio_pmem dax_pmem nd_pmem device_dax'
 number=100
-for module in virtio_pci virtio_pmem nd_pmem virtio_console virtio_balloon virtio_mem pvpanic-pci virtio-rng virtio_net virtio_blk erofs overlay; do
+for module in $wanted; do
   order "$module"
 done | awk '!seen[$0]++' >order
 while read -r module; do
   number=$((number + 1))
   cp "$modules/$module" "begin/lib/$number-$(basename "$module")"
 done <order
+# What the kernel begins with, which it unpacks into memory.
+initrd() { (cd begin && find . | "$busybox" cpio -o -H newc 2>/dev/null | gzip -9) >"$OUT/initrd"; }
+if [ -n "${PROGRAM:-}" ]; then
+  say "puts $PROGRAM into it, and nothing else"
+  rmdir begin/root
+  [ -z "${WITH:-}" ] || cp -a "$WITH/." begin
+  name=$(basename "$PROGRAM")
+  cp "$PROGRAM" "begin/bin/$name"
+  strip "begin/bin/$name" 2>/dev/null || true
+  chmod 755 "begin/bin/$name"
+  ln -sf "bin/$name" begin/init
+  initrd
+  : >"$OUT/root"
+  echo "$version" >"$OUT/version"
+  exit
+fi
 cp "$busybox" begin/bin/busybox
 cat >begin/init <<'END'
 #!/bin/busybox sh
@@ -72,7 +92,7 @@ $b mount -o move /dev /root/dev
 exec $b switch_root /root /sbin/init
 END
 chmod +x begin/init
-(cd begin && find . | "$busybox" cpio -o -H newc 2>/dev/null | gzip -9) >"$OUT/initrd"
+initrd
 
 # The root: a program and the libraries that it is linked with, as they are here.
 with_libraries() {
