@@ -209,8 +209,12 @@ impl Offer {
                 return nonsense(error.to_string());
             }
         }
-        if !hardware.attached.is_empty() {
+        if !hardware.attached.is_empty() || hardware.watcher.is_some() {
             return nonsense("a machine with what is attached to its host".into());
+        }
+        let most = hardware.most_bytes;
+        if !(1..=8).contains(&hardware.nodes) || most > 1 << 44 || most % (2 << 20) != 0 {
+            return nonsense(format!("a machine of {} nodes and at most {most} bytes", hardware.nodes));
         }
         let (memory, processors) = (hardware.memory_bytes, hardware.processors);
         if !(1 << 20..=1 << 44).contains(&memory)

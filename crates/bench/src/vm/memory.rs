@@ -76,6 +76,9 @@ impl<'scope> Machine<'scope> {
             hardware: with_range(world),
             is_replaced: false,
             has_cores: false,
+            files: Vec::new(),
+            segments: Vec::new(),
+            reads: None,
             subnets: Subnets::at(world.place.0.join("nets"), std::env::current_exe()?),
         };
         let monitor =

@@ -76,6 +76,10 @@ impl Homes {
                 beginning: Beginning::Arriving(Box::new(Beginning::Boot)),
                 hardware: arrival.machine.hardware.clone(),
                 is_replaced: false,
+                has_cores: false,
+                files: Vec::new(),
+                segments: Vec::new(),
+                reads: None,
                 subnets: homes.subnets.clone(),
             };
             let mut owner = Owner { homes: homes.clone(), home, arrival: Some(&mut arrival) };
@@ -169,6 +173,10 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
         beginning: Beginning::Template(world.template(say)?),
         hardware: world.hardware.clone(),
         is_replaced: false,
+        has_cores: false,
+        files: Vec::new(),
+        segments: Vec::new(),
+        reads: None,
         subnets: homes.subnets.clone(),
     };
     let (name, mut home) = (order.name.clone(), 0);

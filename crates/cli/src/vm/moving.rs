@@ -125,6 +125,11 @@ pub(super) fn receive(directory: &RuntimeDirectory) -> Outcome {
         is_replaced: machine.is_replaced,
         is_outside: machine.is_outside,
         cells: None,
+        files: Vec::new(),
+        segments: Vec::new(),
+        reads: None,
+        cores: 0,
+        all_bytes: None,
     };
     let ended = monitor(directory, &begin, image, Some(&mut arrival));
     if let Err(failure) = &ended {

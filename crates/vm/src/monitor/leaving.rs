@@ -136,6 +136,9 @@ impl Monitor<'_> {
                     .into(),
             );
         }
+        if !self.order.files.is_empty() || !self.order.segments.is_empty() {
+            return no("it has files or memory in common with others here, and they would not go with it".into());
+        }
         match self.begin_to_leave(client, host, user) {
             Ok(()) => None,
             Err(error) => no(error.to_string()),
