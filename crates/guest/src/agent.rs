@@ -402,7 +402,15 @@ fn memory_shown() -> Option<MemoryShown> {
         available_bytes: of("MemAvailable")?,
         free_bytes: of("MemFree")?,
         idle_ms: idle_hundredths.saturating_mul(10),
+        stalled_us: stalled_us().unwrap_or(0),
     })
+}
+
+/// A kernel that does not count it says nothing.
+fn stalled_us() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/pressure/memory").ok()?;
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    some.rsplit_once("total=")?.1.parse().ok()
 }
 
 #[cfg(test)]

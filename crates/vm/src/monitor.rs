@@ -867,6 +867,7 @@ impl<'a> Monitor<'a> {
             )),
             (Ask::Snapshot { .. }, _) if self.leaving.is_some() => {
                 Some(Answer::Refused("it moves to another host".into()))
+            }
             (Ask::Snapshot { .. }, _) if !self.order.segments.is_empty() => {
                 Some(Answer::Refused("it has memory in common with others, which goes on without it".into()))
             }

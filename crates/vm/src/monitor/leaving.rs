@@ -137,7 +137,9 @@ impl Monitor<'_> {
             );
         }
         if !self.order.files.is_empty() || !self.order.segments.is_empty() {
-            return no("it has files or memory in common with others here, and they would not go with it".into());
+            return no(
+                "it has files or memory in common with others here, and they would not go with it".into()
+            );
         }
         match self.begin_to_leave(client, host, user) {
             Ok(()) => None,
