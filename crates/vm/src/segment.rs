@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 
 use comb_guest::segment::{MOST_NAME_BYTES, mark};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
-use serde_json::json;
 use thiserror::Error;
 
-use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
+use crate::engine::{Engine, EngineError};
 use crate::names::Name;
 
 /// In front of what programs map. As much as a guest's kernel maps at once, so that it can.
