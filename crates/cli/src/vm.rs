@@ -491,6 +491,10 @@ impl Made {
                     .map_err(|error| Failure::usage(error.to_string()))?
             }
         };
+        // They are there, and as large as they are to be, before any machine is.
+        let directory = RuntimeDirectory::from_environment()?;
+        let held =
+            self.segments.iter().map(|common| common.hold(&directory)).collect::<Result<Vec<_>, _>>()?;
         let shown = Progress::begin(output, format!("starting {}", names.len()));
         let begins = names.into_iter().map(|name| Begin {
             name: name.to_string(),
@@ -507,7 +511,7 @@ impl Made {
             reads: reads.clone(),
         });
         let begun = monitor::start_all(begins.collect())?;
-        drop(shown);
+        drop((shown, held));
         tell(begun, output)
     }
 }

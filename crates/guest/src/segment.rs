@@ -87,7 +87,7 @@ mod tests {
         let _ = fs::remove_dir_all(&directory);
         for (device, name) in [("dax0.1", "one"), ("dax1.0", "both")] {
             fs::create_dir_all(directory.join(device).join("daxes")).unwrap();
-            fs::create_dir_all(directory.join(device).join(device.replace('.', "."))).unwrap();
+            fs::create_dir_all(directory.join(device).join(device)).unwrap();
             fs::write(directory.join(device).join("uuid"), written(mark(name).unwrap()) + "\n").unwrap();
         }
         fs::create_dir_all(directory.join("region0")).unwrap();
