@@ -36,7 +36,7 @@ pub(super) fn engine() -> Finding {
     }
     match Accelerator::of_host() {
         Accelerator::Kvm => Finding::new(what, State::Good, "by KVM"),
-        Accelerator::Tcg => {
+        Accelerator::Tcg | Accelerator::Uml => {
             Finding::new(what, State::Good, "translated by QEMU, as KVM is not to be had: /dev/kvm")
                 .lost("by KVM, machines are several times as fast")
         }
