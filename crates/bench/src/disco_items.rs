@@ -4,6 +4,7 @@ use crate::figure::{Curve, Drawing, Figure};
 use crate::items::{NO_NUMBER, item};
 use crate::reproduce::{Item, ReproduceError, Reproduced};
 use crate::vm::engines::{self, Measured, Times, Way, Workload};
+use crate::vm::{files, numa, splash};
 
 /// How often each workload runs in each place.
 const ROUNDS: usize = 3;
@@ -78,7 +79,19 @@ pub(crate) fn reproduce(talks: bool) -> Result<Reproduced, ReproduceError> {
     say("");
     let mut items = of_engines(&measured);
     let mut drawings = vec![slowdowns(&measured)];
-    for (more, drawn) in [figure_7()?, figure_8()?, figure_9()?] {
+    let figures: [(&str, &[Waiting], &dyn Fn() -> Found); 3] = [
+        ("Figure 7", FIGURE_7, &files::figure_7),
+        ("Figure 8", FIGURE_8, &|| splash::figure_8(&say)),
+        ("Figure 9", FIGURE_9, &numa::figure_9),
+    ];
+    for (name, rows, measure) in figures {
+        say(name);
+        // One that cannot be measured here stops none of the others.
+        let (more, drawn) = measure().unwrap_or_else(|error| {
+            eprintln!("\r{name}: {error}");
+            (waiting(rows), Vec::new())
+        });
+        say("");
         items.extend(more);
         drawings.extend(drawn);
     }
@@ -263,21 +276,6 @@ const FIGURE_9: &[Waiting] = &[
 
 fn waiting(rows: &[Waiting]) -> Vec<Item> {
     rows.iter().map(|&(name, value, unit, waits_for)| row(name, value, unit).pending(waits_for)).collect()
-}
-
-/// Memory that machines share (§5.3).
-fn figure_7() -> Found {
-    Ok((waiting(FIGURE_7), Vec::new()))
-}
-
-/// Scalability (§5.4).
-fn figure_8() -> Found {
-    Ok((waiting(FIGURE_8), Vec::new()))
-}
-
-/// Migration and replication of pages (§5.5).
-fn figure_9() -> Found {
-    Ok((waiting(FIGURE_9), Vec::new()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ mod attached;
 mod density;
 pub(crate) mod engines;
 mod failing;
-mod files;
+pub(crate) mod files;
 mod memory;
 mod moving;
 pub(crate) mod numa;

@@ -283,7 +283,6 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
 }
 
 /// Figure 7: what machines take, without sharing and with it. The paper draws bars; here each kind of memory is a line.
-#[expect(dead_code, reason = "who measures the paper as a whole calls it")]
 pub(crate) fn figure_7() -> Result<(Vec<Item>, Vec<Drawing>), ReproduceError> {
     figure().map_err(|error| ReproduceError::Nothing(error.to_string()))
 }

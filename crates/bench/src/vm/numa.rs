@@ -343,7 +343,6 @@ pub(super) fn rows(say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
 }
 
 /// For `comb reproduce disco`.
-#[expect(dead_code, reason = "nothing reproduces the paper's other figures yet")]
 pub(crate) fn figure_9() -> Result<(Vec<Item>, Vec<Drawing>), ReproduceError> {
     let measured = measure(&|_| ()).map_err(|error| ReproduceError::Nothing(error.to_string()))?;
     let items = measured.iter().flat_map(Measured::items).collect();

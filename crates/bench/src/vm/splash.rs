@@ -181,7 +181,6 @@ pub(super) fn rows(place: &Path, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
 }
 
 /// Figure 8, of the program that it has beside a compilation, and of one more.
-#[expect(dead_code, reason = "`comb reproduce disco` is to have it")]
 pub(crate) fn figure_8(say: &dyn Fn(&str)) -> Result<(Vec<Item>, Vec<Drawing>), ReproduceError> {
     let place = Place(std::env::temp_dir().join(format!("comb-bench-figure-8-{}", std::process::id())));
     let pairs = std::fs::create_dir_all(&place.0).map_err(Into::into).and_then(|()| measure(&place.0, say));
