@@ -422,6 +422,10 @@ impl House {
             let line = Line { stream, loses: Loses::Nothing, written: 0, is_deaf: false };
             let Ok(Some(mut arrival)) = arriving::hear(Talk::new(Box::new(line)), &places) else { return };
             let order = Order {
+                files: Vec::new(),
+                segments: Vec::new(),
+                reads: None,
+                has_cores: false,
                 name: arrival.machine.name.parse().unwrap(),
                 image: arrival.image.clone(),
                 beginning: Beginning::Arriving(Box::new(Beginning::Boot)),
@@ -500,6 +504,10 @@ fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
         is_used: Arc::default(),
     };
     let order = Order {
+        files: Vec::new(),
+        segments: Vec::new(),
+        reads: None,
+        has_cores: false,
         name: "mover".parse().unwrap(),
         image: Images::at(images.to_owned()).open(&"small".parse().unwrap()).unwrap(),
         beginning: Beginning::Boot,

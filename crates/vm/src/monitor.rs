@@ -1,13 +1,14 @@
 //! A machine's monitor: the process that has its engine, looks after its guest, and does what its user asks.
 
 mod attachments;
+mod clients;
+mod leaving;
 
-use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use self::attachments::Attachments;
+use self::clients::{Clients, push};
+use self::leaving::Leaving;
 use crate::affinity::Processors;
 use crate::attached::DiskError;
 use crate::control::{Answer, Ask, Machines, SOCKET, Shown, State};
@@ -37,10 +40,6 @@ use crate::snapshot::{Snapshot, root_in, state_in};
 use crate::subnets::{JoinError, Subnets};
 use crate::template::Template;
 use crate::user_mode::GAVE_UP;
-
-mod leaving;
-
-use leaving::Leaving;
 
 /// How often a guest is asked whether it is well.
 const BETWEEN_PINGS: Duration = Duration::from_millis(100);
@@ -253,75 +252,6 @@ fn run_all(
         }
         user.tell(Told::Replaced(end));
         replaced += 1;
-    }
-}
-
-/// A user's line.
-struct Client {
-    stream: UnixStream,
-    came: Frames,
-    goes: Vec<u8>,
-    /// The program that it is about.
-    exec: Option<u32>,
-    has_console: bool,
-    is_gone: bool,
-}
-
-impl Client {
-    fn say(&mut self, answer: &Answer) {
-        if self.goes.len() > MOST_WAITING_BYTES {
-            self.is_gone = true;
-        } else {
-            self.goes.extend(framed(answer));
-        }
-    }
-
-    fn push(&mut self) {
-        self.is_gone |= !push(&mut self.stream, &mut self.goes);
-    }
-}
-
-/// Sends what there is room for; whether there is anybody.
-fn push(stream: &mut UnixStream, goes: &mut Vec<u8>) -> bool {
-    while !goes.is_empty() {
-        match stream.write(goes) {
-            Ok(written) if written > 0 => drop(goes.drain(..written)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            _ => return false,
-        }
-    }
-    true
-}
-
-/// All users' lines.
-struct Clients {
-    listener: UnixListener,
-    lines: BTreeMap<u32, Client>,
-    next: u32,
-    /// Where the listener is, and where it is to be once there is a machine.
-    hidden: Option<(PathBuf, PathBuf)>,
-}
-
-impl Clients {
-    fn new(listener: UnixListener) -> Self {
-        Self { listener, lines: BTreeMap::new(), next: 1, hidden: None }
-    }
-
-    fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if stream.set_nonblocking(true).is_ok() {
-                let (came, goes) = (Frames::default(), Vec::new());
-                let client = Client { stream, came, goes, exec: None, has_console: false, is_gone: false };
-                self.lines.insert(self.next, client);
-                self.next += 1;
-            }
-        }
-    }
-
-    fn push_all(&mut self) {
-        self.lines.values_mut().for_each(Client::push);
-        self.lines.retain(|_, client| !client.is_gone);
     }
 }
 
