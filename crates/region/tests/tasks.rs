@@ -90,11 +90,11 @@ fn stores_are_found_by_all_components() {
 /// told so as soon as the first was, and a third, which has a copy of the other, found the old behind the barrier.
 fn last_of_all(task: &Task) {
     const WORDS: usize = 4096 / 8;
-    const THEIRS: usize = EXTENT_BYTES as usize / 8;
+    let theirs = usize::try_from(EXTENT_BYTES).expect("it is small") / 8;
     let rank = task.rank() as usize;
     for sharing in [Sharing::Release, Sharing::Update] {
         let terms = Terms { sharing, placement: Placement::RoundRobin, ..Terms::default() };
-        let words = Array::<u64>::together(task, THEIRS + WORDS, &terms).expect("allocated");
+        let words = Array::<u64>::together(task, theirs + WORDS, &terms).expect("allocated");
         let signs = Array::<u64>::together(task, 3, &Terms::default()).expect("allocated");
         let waits_for = |of: usize, round| {
             while signs.get(of) < round {
@@ -102,11 +102,11 @@ fn last_of_all(task: &Task) {
             }
         };
         for round in 1..100 {
-            assert_eq!((words.get(THEIRS), words.get(rank)), (round - 1, round - 1), "{sharing:?}");
+            assert_eq!((words.get(theirs), words.get(rank)), (round - 1, round - 1), "{sharing:?}");
             task.barrier();
             words.set(rank, round);
             if rank == 0 {
-                words.set(THEIRS, round);
+                words.set(theirs, round);
             } else {
                 waits_for(rank - 1, round);
             }

@@ -72,7 +72,6 @@ pub enum Ask {
 }
 
 /// From a monitor.
-#[expect(clippy::large_enum_variant, reason = "there are few at a time")]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// So.
