@@ -48,6 +48,8 @@ struct Seen {
     shown: Option<Shown>,
     /// What it had when this was last another amount.
     bytes: u64,
+    /// What the guest's kernel does not count as memory, when nothing was on its way last.
+    uncounted_bytes: u64,
     changed: Instant,
     /// What its guest had counted, and when.
     counted: Option<(Instant, u64, u64)>,
@@ -134,6 +136,7 @@ impl Seen {
             awaited: 0,
             shown: None,
             bytes: 0,
+            uncounted_bytes: 0,
             changed: Instant::now(),
             counted: None,
             stalled_permille: 0,
@@ -173,6 +176,9 @@ impl Seen {
         if !is_same || self.bytes != shown.memory.bytes {
             (self.bytes, self.changed) = (shown.memory.bytes, now);
         }
+        if shown.memory.bytes == shown.memory.wanted_bytes && now > self.changed + MEASURED_OVER {
+            self.uncounted_bytes = shown.memory.bytes.saturating_sub(shown.guest.total_bytes);
+        }
         let (stalled, idle) = (shown.guest.stalled_us, shown.guest.idle_ms.saturating_mul(1000));
         let (at, stalled_before, idle_before) = *self.counted.get_or_insert((now, stalled, idle));
         let span = now - at;
@@ -194,6 +200,9 @@ impl Seen {
         if !shown.hardware.has_room() || shown.state != State::Up || shown.guest.total_bytes == 0 {
             return None;
         }
+        // A guest puts memory aside before its engine has it back: what it uses is told of what it counts itself.
+        let used = shown.guest.total_bytes.saturating_sub(shown.guest.available_bytes);
+        let used = used.saturating_add(self.uncounted_bytes);
         Some(MachineState {
             name: name.to_string(),
             least_bytes: *shown.hardware.may_have().start(),
@@ -201,7 +210,7 @@ impl Seen {
             bytes: shown.memory.bytes,
             wanted_bytes: shown.memory.wanted_bytes,
             is_giving: self.changed.elapsed() < GIVES_WITHIN,
-            available_bytes: shown.guest.available_bytes,
+            available_bytes: shown.memory.bytes.saturating_sub(used),
             stalled_permille: self.stalled_permille,
             idle_permille: self.idle_permille,
         })

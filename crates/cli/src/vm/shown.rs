@@ -117,7 +117,7 @@ fn age(ms: u64) -> String {
 }
 
 fn row(shown: &Shown, host_bytes: Option<u64>) -> Vec<String> {
-    let used = shown.guest.total_bytes.saturating_sub(shown.guest.available_bytes);
+    let used = shown.guest.total_bytes.min(shown.memory.bytes).saturating_sub(shown.guest.available_bytes);
     let dash = || "-".to_owned();
     vec![
         shown.name.clone(),

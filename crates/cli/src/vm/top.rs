@@ -125,7 +125,7 @@ fn row(seen: &Seen) -> Vec<String> {
     let Seen { shown, host_bytes, shares } = seen;
     let dash = || "-".to_owned();
     let share = |at: usize| shares.map_or_else(dash, |shares| format!("{:.1} %", shares[at] * 100.0));
-    let used = shown.guest.total_bytes.saturating_sub(shown.guest.available_bytes);
+    let used = shown.guest.total_bytes.min(shown.memory.bytes).saturating_sub(shown.guest.available_bytes);
     let hardware = &shown.hardware;
     let range = || format!("{}..{}", table::bytes(hardware.memory_bytes), table::bytes(hardware.most_bytes));
     vec![
