@@ -437,9 +437,14 @@ impl Made {
         config: &Config,
     ) -> Outcome {
         let attached = Attached { disks, subnet: self.net };
-        if accelerator == Accelerator::Uml && (self.cpus > 1 || self.merge || !attached.is_empty()) {
+        let needs_qemu = self.cpus > 1
+            || self.nodes > 1
+            || self.memory.most > 0
+            || self.merge
+            || !(attached.is_empty() && self.files.is_empty() && self.segments.is_empty());
+        if accelerator == Accelerator::Uml && needs_qemu {
             return Err(Failure::usage(
-                "user-mode Linux has neither --cpus, --merge, --disk nor --net: leave them out, or say --engine qemu",
+                "user-mode Linux has neither --cpus, --nodes, a range of --memory, --merge, --disk, --net, --files nor --segment: leave them out, or say --engine qemu",
             ));
         }
         if self.merge && clones.is_none() && !attached.is_empty() {

@@ -404,7 +404,7 @@ fn user_mode_linux_runs_programs_and_leaves_nothing_behind() {
     }
     let place = Place::new("user-mode", state);
     let (said, code) = place.fails(&["vm", "run", "small", "--engine", "uml", "--cpus", "2"]);
-    assert!(said.contains("neither --cpus, --merge") && code == 2, "{said}");
+    assert!(said.contains("neither --cpus") && code == 2, "{said}");
     place.says(&["vm", "run", "small", "--engine", "uml", "--restart", "--as", "light"]);
     let first = place.await_machine("light", |machine| machine["state"] == "up");
     assert_eq!((&first["accelerator"], &first["replaced"]), (&Value::from("uml"), &Value::from(0)));

@@ -63,7 +63,10 @@ impl Memory {
     pub(crate) fn of(hardware: &Hardware, qmp: &mut Qmp) -> Result<Self, QmpError> {
         let (hardware, looked) = (hardware.clone(), Instant::now());
         let mut memory = Self { hardware, ballooned_bytes: 0, plugged_bytes: 0, has: Has::default(), looked };
-        memory.look_now(qmp, ANSWER_LIMIT)?;
+        // An engine without a protocol takes and gives none.
+        if qmp.is_spoken() {
+            memory.look_now(qmp, ANSWER_LIMIT)?;
+        }
         memory.has = Has { bytes: memory.bytes(), wanted_bytes: memory.bytes(), ..Has::default() };
         Ok(memory)
     }
