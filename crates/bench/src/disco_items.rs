@@ -67,6 +67,12 @@ const TABLE_3: [Part; 8] = [
 /// What is measured of a figure by other programs than these, and its drawings.
 type Found = Result<(Vec<Item>, Vec<Drawing>), ReproduceError>;
 
+/// A figure, its rows if it cannot be measured, and how it is.
+type Wanted<'a> = (&'static str, &'static [Waiting], &'a dyn Fn() -> Found);
+
+/// What of a time, and its name.
+type Portion = (&'static str, fn(&Times) -> f64);
+
 /// Measures, and says what of the paper that is.
 pub(crate) fn reproduce(talks: bool) -> Result<Reproduced, ReproduceError> {
     let say = |what: &str| {
@@ -79,7 +85,7 @@ pub(crate) fn reproduce(talks: bool) -> Result<Reproduced, ReproduceError> {
     say("");
     let mut items = of_engines(&measured);
     let mut drawings = vec![slowdowns(&measured)];
-    let figures: [(&str, &[Waiting], &dyn Fn() -> Found); 3] = [
+    let figures: [Wanted<'_>; 3] = [
         ("Figure 7", FIGURE_7, &files::figure_7),
         ("Figure 8", FIGURE_8, &|| splash::figure_8(&say)),
         ("Figure 9", FIGURE_9, &numa::figure_9),
@@ -194,7 +200,7 @@ fn figure_6(measured: &Measured, workload: Workload, name: &str, slower: Option<
             let note = if slower.is_none() { format!("{note}; {NO_NUMBER}") } else { note };
             (measured.by_host(workload, way, all).map(|ratio| (ratio - 1.0) * 100.0), note)
         });
-    let parts: [(&str, fn(&Times) -> f64); 3] =
+    let parts: [Portion; 3] =
         [("user", |times| times.user), ("kernel and monitor", |times| times.system), ("idle", Times::idle)];
     for (part, of) in parts {
         let of_whole = |way| Some(100.0 * measured.median(workload, way, of)? / host?);

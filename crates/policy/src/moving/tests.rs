@@ -70,7 +70,7 @@ fn the_idle_give_before_the_busy() {
 #[test]
 fn programs_that_wait_for_memory_are_short_of_it_whatever_could_be_had() {
     let waits = MachineState { stalled_permille: 100, ..machine("waits", 256, 20) };
-    assert_eq!(shared(&[waits.clone()], 500), orders(&[("waits", 288)]));
+    assert_eq!(shared(std::slice::from_ref(&waits), 500), orders(&[("waits", 288)]));
     assert_eq!(shared(&[MachineState { stalled_permille: 99, ..waits }], 500), []);
 }
 
