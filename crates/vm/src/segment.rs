@@ -3,10 +3,10 @@
 //! A segment is a file in memory, under a virtio-pmem device of each machine that has it. What a guest's kernel would make of such a device is a disk, of which it maps its own copies;
 //! behind a head that says so it makes a device whose very pages are mapped (`/dev/dax…`). The head is ours, and written anew for each machine that comes.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, DirEntry, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use comb_guest::segment::{MOST_NAME_BYTES, mark};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -17,6 +17,9 @@ use crate::names::Name;
 
 /// In front of what programs map. As much as a guest's kernel maps at once, so that it can.
 const HEAD_BYTES: u64 = 2 << 20;
+
+/// No host has as much.
+const MOST_BYTES: u64 = 1 << 50;
 
 /// Where in the head a guest's kernel looks.
 const HEAD_AT: u64 = 4096;
@@ -76,8 +79,22 @@ impl Segments {
     /// Holds one, which is made if nobody does and it is said how large it is to be.
     pub fn hold(&self, name: &Name, bytes: Option<u64>) -> Result<Segment, SegmentError> {
         let mark = mark(name.as_str()).ok_or_else(|| SegmentError::Name(name.clone()))?;
-        let wanted = bytes.map(|bytes| bytes.max(1).next_multiple_of(HEAD_BYTES));
         let _alone = self.lock()?;
+        let held = self.hold_alone(name, mark, bytes);
+        if held.is_err() {
+            self.leave();
+        }
+        held
+    }
+
+    /// The same, while nobody else makes or removes one.
+    fn hold_alone(
+        &self,
+        name: &Name,
+        mark: [u8; MOST_NAME_BYTES],
+        bytes: Option<u64>,
+    ) -> Result<Segment, SegmentError> {
+        let wanted = bytes.map(|bytes| bytes.clamp(1, MOST_BYTES).next_multiple_of(HEAD_BYTES));
         let path = self.directory.join(name.as_str());
         let host = |error| SegmentError::Host(path.clone(), error);
         let mut options = File::options();
@@ -88,13 +105,6 @@ impl Segments {
         })?;
         // What was left by somebody who was killed is nobody's.
         let is_new = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        let segment = |file, bytes| Segment {
-            name: name.clone(),
-            bytes,
-            path: path.clone(),
-            file: Some(file),
-            all: self.clone(),
-        };
         if is_new {
             let Some(wanted) = wanted else {
                 let _ = std::fs::remove_file(&path);
@@ -116,7 +126,16 @@ impl Segments {
             return Err(SegmentError::Size { name: name.clone(), has, wanted });
         }
         file.write_all_at(&head(mark, has), HEAD_AT).map_err(host)?;
-        Ok(segment(file, has))
+        Ok(Segment { name: name.clone(), bytes: has, path, file: Some(file), all: self.clone() })
+    }
+
+    /// Leaves nothing where nothing is.
+    fn leave(&self) {
+        let is_lock = |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.file_name() == ".lock");
+        if std::fs::read_dir(&self.directory).is_ok_and(|mut entries| entries.all(is_lock)) {
+            let _ = std::fs::remove_file(self.directory.join(".lock"));
+            let _ = std::fs::remove_dir(&self.directory);
+        }
     }
 
     /// Nobody else makes or removes one meanwhile.
@@ -161,16 +180,8 @@ impl Drop for Segment {
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = std::fs::remove_file(&self.path);
         }
-        if is_empty_but_for_lock(&self.all.directory) {
-            let _ = std::fs::remove_file(self.all.directory.join(".lock"));
-            let _ = std::fs::remove_dir(&self.all.directory);
-        }
+        self.all.leave();
     }
-}
-
-fn is_empty_but_for_lock(directory: &Path) -> bool {
-    std::fs::read_dir(directory)
-        .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == ".lock")))
 }
 
 /// What has a guest's kernel make such a device of memory (`struct nd_pfn_sb` of Linux, version 1.4): what it has to remember of pages it keeps in its own memory.
@@ -244,12 +255,15 @@ mod tests {
     fn what_was_left_is_nobodys() {
         let (segments, directory) = segments("left");
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("old"), [7; 3 << 20]).unwrap();
+        std::fs::write(directory.join("old"), vec![7; 3 << 20]).unwrap();
         let name: Name = "old".parse().unwrap();
         assert!(matches!(segments.hold(&name, None), Err(SegmentError::None(_))));
-        std::fs::write(directory.join("old"), [7; 3 << 20]).unwrap();
+        std::fs::write(directory.join("old"), vec![7; 3 << 20]).unwrap();
         let anew = segments.hold(&name, Some(2 << 20)).unwrap();
         assert!(std::fs::read(&anew.path).unwrap()[HEAD..].iter().all(|&byte| byte == 0));
+        drop(anew);
+        assert!(matches!(segments.hold(&name, Some(u64::MAX)), Err(SegmentError::Host(..))));
+        assert!(!directory.exists());
         let long: Name = "seventeen-letters".parse().unwrap();
         assert!(matches!(segments.hold(&long, Some(1)), Err(SegmentError::Name(_))));
     }
