@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvError, Sender};
 use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
@@ -91,12 +91,20 @@ impl Hand {
         &self,
         work: impl FnOnce(&mut Monitor<'_>, &mut dyn User) -> T + Send + 'static,
     ) -> Result<T, MoveError> {
-        let ended = || MoveError::Here("the machine has ended".into());
+        self.begin(work).recv().map_err(ended)
+    }
+
+    /// The same, and waits for nothing: what comes of it is said later.
+    fn begin<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Monitor<'_>, &mut dyn User) -> T + Send + 'static,
+    ) -> Receiver<T> {
         let (answer, answered) = mpsc::channel();
         let work: Work = Box::new(move |monitor, user| drop(answer.send(work(monitor, user))));
-        self.works.send(work).map_err(|_| ended())?;
+        // If there is no monitor any more, the answer has nobody who could say it.
+        let _ = self.works.send(work);
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        answered.recv().map_err(|_| ended())
+        answered
     }
 
     /// Tells whoever wanted it.
@@ -104,6 +112,10 @@ impl Hand {
         let client = self.client;
         self.have(move |monitor, _| monitor.tell_client(client, &answer))
     }
+}
+
+fn ended(_: RecvError) -> MoveError {
+    MoveError::Here("the machine has ended".into())
 }
 
 /// What is to leave, and where to.
@@ -455,12 +467,18 @@ fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root) -> Result<Instant,
     let since = Instant::now();
     let [mut looked, mut signed, mut rooted] = [since; 3];
     let (mut still, mut still_ms) = (None, STILL_MS);
+    // Whether the engine says the last of it.
+    let mut says_rest: Option<Receiver<Result<(), MoveError>>> = None;
     loop {
         match state.read(&mut space) {
             Ok(0) => break,
             Ok(read) => talk.pass_memory(&space[..read])?,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(host(error)),
+        }
+        if let Some(Ok(answer)) = says_rest.as_ref().map(Receiver::try_recv) {
+            answer?;
+            says_rest = None;
         }
         if looked.elapsed() < BETWEEN_LOOKS || still.is_some() {
             continue;
@@ -478,7 +496,8 @@ fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root) -> Result<Instant,
                 let (rest, stopped) = hand.have(|monitor, user| monitor.take_rest(user))??;
                 root.round(talk)?;
                 talk.say(&Word::Rest(rest))?;
-                hand.have(|monitor, _| monitor.end_state())??;
+                // It may answer only once all of that has been read.
+                says_rest = Some(hand.begin(|monitor, _| monitor.end_state()));
                 still = Some(stopped);
             }
             Some("failed" | "cancelled") => break,
@@ -500,6 +519,9 @@ fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root) -> Result<Instant,
         looked = Instant::now();
     }
     hand.have(|monitor, _| monitor.await_end_of_state())??;
+    if let Some(answer) = says_rest {
+        answer.recv().map_err(ended)??;
+    }
     still.ok_or_else(|| MoveError::Here("the engine has not stopped the machine".into()))
 }
 
