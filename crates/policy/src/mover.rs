@@ -50,7 +50,11 @@ struct Seen {
     bytes: u64,
     /// What the guest's kernel does not count as memory, when nothing was on its way last.
     uncounted_bytes: u64,
+    /// What it uses.
+    used_bytes: u64,
     changed: Instant,
+    /// What it had, or was to have, became less then.
+    is_less: bool,
     /// What its guest had counted, and when.
     counted: Option<(Instant, u64, u64)>,
     stalled_permille: u64,
@@ -137,7 +141,9 @@ impl Seen {
             shown: None,
             bytes: 0,
             uncounted_bytes: 0,
+            used_bytes: 0,
             changed: Instant::now(),
+            is_less: false,
             counted: None,
             stalled_permille: 0,
             idle_permille: 0,
@@ -170,15 +176,21 @@ impl Seen {
 
     fn take(&mut self, shown: Shown) {
         let now = Instant::now();
-        let is_same = self.shown.as_ref().is_some_and(|before| {
-            before.engine == shown.engine && before.memory.wanted_bytes == shown.memory.wanted_bytes
-        });
-        if !is_same || self.bytes != shown.memory.bytes {
+        let before = self.shown.as_ref().filter(|before| before.engine == shown.engine);
+        let wanted_before = before.map(|before| before.memory.wanted_bytes);
+        if wanted_before != Some(shown.memory.wanted_bytes) || self.bytes != shown.memory.bytes {
+            self.is_less = wanted_before.is_some_and(|wanted| shown.memory.wanted_bytes < wanted)
+                || (wanted_before == Some(shown.memory.wanted_bytes) && shown.memory.bytes < self.bytes);
             (self.bytes, self.changed) = (shown.memory.bytes, now);
         }
         if shown.memory.bytes == shown.memory.wanted_bytes && now > self.changed + MEASURED_OVER {
             self.uncounted_bytes = shown.memory.bytes.saturating_sub(shown.guest.total_bytes);
         }
+        let used = shown.guest.total_bytes.saturating_sub(shown.guest.available_bytes);
+        let used = used.saturating_add(self.uncounted_bytes);
+        // A guest puts memory aside before its engine has it back, counts it as used until then, and says so a while later: as long as it gives, it uses no more than before.
+        let gives = self.is_less && self.changed.elapsed() < GIVES_WITHIN;
+        self.used_bytes = if gives { self.used_bytes.min(used) } else { used };
         let (stalled, idle) = (shown.guest.stalled_us, shown.guest.idle_ms.saturating_mul(1000));
         let (at, stalled_before, idle_before) = *self.counted.get_or_insert((now, stalled, idle));
         let span = now - at;
@@ -200,9 +212,6 @@ impl Seen {
         if !shown.hardware.has_room() || shown.state != State::Up || shown.guest.total_bytes == 0 {
             return None;
         }
-        // A guest puts memory aside before its engine has it back: what it uses is told of what it counts itself.
-        let used = shown.guest.total_bytes.saturating_sub(shown.guest.available_bytes);
-        let used = used.saturating_add(self.uncounted_bytes);
         Some(MachineState {
             name: name.to_string(),
             least_bytes: *shown.hardware.may_have().start(),
@@ -210,7 +219,7 @@ impl Seen {
             bytes: shown.memory.bytes,
             wanted_bytes: shown.memory.wanted_bytes,
             is_giving: self.changed.elapsed() < GIVES_WITHIN,
-            available_bytes: shown.memory.bytes.saturating_sub(used),
+            available_bytes: shown.memory.bytes.saturating_sub(self.used_bytes),
             stalled_permille: self.stalled_permille,
             idle_permille: self.idle_permille,
         })

@@ -93,9 +93,7 @@ impl MachineState {
 
     fn is_short(&self) -> bool {
         let left = self.available().saturating_sub(self.bytes - self.keeps());
-        // A guest that clears out what it is to give waits for that, and not for memory.
-        let clears_out = self.is_giving && self.wanted_bytes < self.bytes;
-        left < self.slack() / 2 || (self.is_stalled() && !clears_out)
+        left < self.slack() / 2 || self.is_stalled()
     }
 
     fn within(&self, bytes: u64) -> u64 {
