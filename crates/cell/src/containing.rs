@@ -224,7 +224,7 @@ impl Containing {
     }
 
     /// Does what is due.
-    pub(crate) fn work(&mut self, others: &Others, home: &Home) {
+    pub(crate) fn work(&mut self, others: &Others, home: &Home, moves: &mut dyn FnMut()) {
         for (cell, life) in std::mem::take(&mut self.gone) {
             if others.life(cell) == Some(life) {
                 others.forget(cell);
@@ -262,7 +262,7 @@ impl Containing {
             self.next_repeat = now + BETWEEN_REPEATS;
             self.recovery.repeat();
         }
-        self.recover(home);
+        self.recover(home, moves);
     }
 
     /// Looks at the cell that is this one's to watch. `false`: something is suspicious, and there is work.
@@ -368,9 +368,9 @@ impl Containing {
         }
     }
 
-    fn recover(&mut self, home: &Home) {
+    fn recover(&mut self, home: &Home, moves: &mut dyn FnMut()) {
         // What was under way is done first, unless a view has begun everything anew.
-        while self.step(home) {
+        while self.step(home, moves) {
             match self.recovery.poll_event() {
                 Some(event) => {
                     let now_ns = Some(monotonic_ns());
@@ -387,7 +387,7 @@ impl Containing {
     }
 
     /// Takes the step that is under way. `false`: the home is not so far; once more soon.
-    fn step(&mut self, home: &Home) -> bool {
+    fn step(&mut self, home: &Home, moves: &mut dyn FnMut()) -> bool {
         let Some((began, event)) = &self.under_way else { return true };
         let (began, is_fencing) = (*began, !matches!(event, recovery::Event::Resumed { .. }));
         let done = match event {
@@ -398,12 +398,14 @@ impl Containing {
                     self.recovery.done(*epoch, Step::CutOff);
                 })
             }
-            recovery::Event::Discard { epoch, dead } => home.discard(&numbers(dead)).map(|discarded| {
-                self.discarded.pages += discarded.pages;
-                self.discarded.regions.extend(discarded.regions);
-                self.steps.discarded_ns = Some(monotonic_ns());
-                self.recovery.done(*epoch, Step::Discard);
-            }),
+            recovery::Event::Discard { epoch, dead } => {
+                home.discard(&numbers(dead), moves).map(|discarded| {
+                    self.discarded.pages += discarded.pages;
+                    self.discarded.regions.extend(discarded.regions);
+                    self.steps.discarded_ns = Some(monotonic_ns());
+                    self.recovery.done(*epoch, Step::Discard);
+                })
+            }
             recovery::Event::Resumed { epoch, dead, master } => {
                 let (epoch, dead, master) = (*epoch, numbers(dead), *master);
                 home.resume().map(|()| self.resumed(epoch, dead, master))

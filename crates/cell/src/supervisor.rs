@@ -586,7 +586,7 @@ impl Supervisor {
         };
         self.containing.late(&late);
         self.heeding.recovering(self.containing.is_recovering());
-        self.containing.work(&self.others, &self.home);
+        self.containing.work(&self.others, &self.home, &mut || self.shown.tick());
         self.containing.asked().into_iter().for_each(|cell| self.ask(cell));
         for (to, message) in self.containing.transmits() {
             match to {

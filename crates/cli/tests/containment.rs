@@ -35,6 +35,11 @@ fn servant() {
             "done".to_owned()
         }
         ["store", page, value] => store(region.as_ref(), page.parse().unwrap(), value.parse().unwrap()),
+        ["fill", from, to, value] => {
+            let pages = from.parse::<usize>().unwrap()..to.parse().unwrap();
+            let answers = pages.map(|page| store(region.as_ref(), page, value.parse().unwrap()));
+            answers.into_iter().find(|answer| answer != "done").unwrap_or_else(|| "done".to_owned())
+        }
         ["load", page] => load(region.as_ref(), page.parse().unwrap()),
         ["cell"] => std::fs::read_to_string("/proc/self/cgroup").unwrap().replace('\n', " "),
         _ => format!("what is {words:?}?"),
@@ -137,6 +142,20 @@ fn what_a_dead_cell_could_store_to_is_discarded_and_nothing_else() {
     assert_eq!(late.does("store 3 8"), "done");
     comb.wait_for_life(2, 2);
     assert!(comb.log().contains("2 pages of r discarded"), "{}", comb.log());
+}
+
+/// That takes its home a while, in which the others watch over it.
+#[test]
+fn a_home_with_much_to_discard_is_not_taken_for_one_that_hangs() {
+    let comb = Comb::up("discards-much", 4);
+    comb.ok(&["region", "create", "r", "--size", "128M", "--cell", "1"]);
+    let mut victim = comb.servant(2, "r");
+    assert_eq!(victim.does("attach"), "done");
+    assert_eq!(victim.does("fill 0 32768 7"), "done");
+    let killed = comb.ok(&["cell", "kill", "2"]);
+    assert!(killed.contains("at work again") && killed.contains("32768 pages discarded"), "{killed}");
+    comb.wait_for_life(2, 2);
+    assert_eq!(comb.cell(1)["incarnation"], 1, "{}", comb.log());
 }
 
 /// What runs in a cell can kill and change its own processes, and neither its supervisor nor those of others, whoever its user is.

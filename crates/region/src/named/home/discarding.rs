@@ -85,7 +85,8 @@ impl Home {
     }
 
     /// Throws away what the dead could have damaged. `None`: others have blocks of such regions alone, which come home first; ask again soon.
-    pub fn discard(&self, dead: &[u32]) -> Option<Discarded> {
+    /// However much that is, `moves` is called again and again meanwhile: whoever asks may be watched over itself.
+    pub fn discard(&self, dead: &[u32], moves: &mut dyn FnMut()) -> Option<Discarded> {
         if dead.is_empty() {
             return Some(Discarded::default());
         }
@@ -116,7 +117,7 @@ impl Home {
         for offset in offsets {
             let blocks = damaged(&books.regions[&offset]);
             if !blocks.is_empty() {
-                books.discard(&self.office, offset, blocks, &mut discarded);
+                books.discard(&self.office, offset, blocks, &mut discarded, moves);
             }
         }
         Some(discarded)
@@ -178,7 +179,14 @@ impl Shared {
 }
 
 impl Books {
-    fn discard(&mut self, office: &Office, offset: u64, damaged: BTreeSet<u64>, discarded: &mut Discarded) {
+    fn discard(
+        &mut self,
+        office: &Office,
+        offset: u64,
+        damaged: BTreeSet<u64>,
+        discarded: &mut Discarded,
+        moves: &mut dyn FnMut(),
+    ) {
         let generation = self.next_generation(0);
         let Self { regions, peers, dismissed, .. } = self;
         let region = regions.get_mut(&offset).expect("there a moment ago");
@@ -193,6 +201,7 @@ impl Books {
                 dismissed.insert((rank, offset));
             }
             region.detach(peers, number);
+            moves();
         }
         region.doubtful.clear();
         // A checkpoint that is being written may have taken some of it in.
@@ -200,7 +209,7 @@ impl Books {
         region.begin_anew();
         discarded.pages += gone.iter().map(|&block| region.pages_of(block)).sum::<u64>();
         discarded.regions.push(region.entry.name.clone());
-        region.restore(&gone);
+        region.restore(&gone, moves);
         region.entry.allocation.generation = generation;
         region.body.allocation.generation = generation;
         if let Some(showing) = &mut self.showing {
@@ -219,17 +228,18 @@ pub(crate) const DISCARDED: u64 = 1;
 
 impl Shared {
     /// Blocks become what the last checkpoint has of them.
-    fn restore(&mut self, blocks: &BTreeSet<u64>) {
+    fn restore(&mut self, blocks: &BTreeSet<u64>, moves: &mut dyn FnMut()) {
         let zeros = vec![0; self.body.layout.block_bytes()];
         for &block in blocks {
             self.body.put_stable(block, &zeros);
+            moves();
         }
         let Some(saved) = self.saved.open() else { return };
         // What comes next in that place is of another generation.
         self.saved.begin_anew();
         let block_bytes = self.body.block_bytes();
         let restored =
-            saved.and_then(|saved| saved.fill(&mut Restored { region: self, blocks, block_bytes }));
+            saved.and_then(|saved| saved.fill(&mut Restored { region: self, blocks, block_bytes, moves }));
         if let Err(error) = restored {
             eprintln!(
                 "comb: the last checkpoint of {} cannot be read: {error}; zeros are in its place",
@@ -243,6 +253,7 @@ struct Restored<'a> {
     region: &'a mut Shared,
     blocks: &'a BTreeSet<u64>,
     block_bytes: u64,
+    moves: &'a mut dyn FnMut(),
 }
 
 impl Filled for Restored<'_> {
@@ -250,5 +261,6 @@ impl Filled for Restored<'_> {
         if self.blocks.contains(&(at / self.block_bytes)) {
             self.region.body.exports.copy_in(at, content);
         }
+        (self.moves)();
     }
 }
