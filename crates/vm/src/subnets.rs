@@ -20,8 +20,8 @@ use crate::devices::switch::control::{Joined, WayOut};
 use crate::devices::switch::running::CONTROL_SOCKET;
 use crate::names::Name;
 
-/// A switch has begun by then, or ended.
-const LIMIT: Duration = Duration::from_secs(20);
+/// A switch has answered by then whoever asks it how it is.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How soon it is seen that it has.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
@@ -90,25 +90,25 @@ impl Subnets {
     /// What a switch says to a line; nothing: there is none.
     pub fn ask(&self, name: &Name, line: &str) -> io::Result<String> {
         let mut stream = UnixStream::connect(self.control(name))?;
-        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         writeln!(stream, "{line}")?;
         let mut said = String::new();
         BufReader::new(io::Read::take(stream, MOST_LINE_BYTES as u64)).read_line(&mut said)?;
         Ok(said)
     }
 
-    /// Joins one, which begins if it is not there.
-    pub fn join(&self, name: &Name, wish: Wish<'_>) -> Result<Membership, JoinError> {
+    /// Joins one, which begins if it is not there, within so long.
+    pub fn join(&self, name: &Name, wish: Wish<'_>, limit: Duration) -> Result<Membership, JoinError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.directory)
             .map_err(|error| JoinError::Host(self.directory.clone(), error))?;
-        let until = Instant::now() + LIMIT;
+        let until = Instant::now() + limit;
         let mut switch = None;
         while Instant::now() < until {
             if let Ok(line) = UnixStream::connect(self.control(name))
-                && let Some(joined) = ask_for_port(&line, name, wish)?
+                && let Some(joined) = ask_for_port(&line, name, wish, limit)?
             {
                 line.set_nonblocking(true).map_err(|error| JoinError::Host(self.control(name), error))?;
                 return Ok(Membership { joined, line, came: Vec::new(), switch });
@@ -153,9 +153,14 @@ impl Subnets {
 }
 
 /// Nothing: it has just ended.
-fn ask_for_port(mut line: &UnixStream, name: &Name, wish: Wish<'_>) -> Result<Option<Joined>, JoinError> {
+fn ask_for_port(
+    mut line: &UnixStream,
+    name: &Name,
+    wish: Wish<'_>,
+    limit: Duration,
+) -> Result<Option<Joined>, JoinError> {
     let by = if wish.shows_memory { "memory" } else { "stream" };
-    let _ = line.set_read_timeout(Some(LIMIT));
+    let _ = line.set_read_timeout(Some(limit));
     let mut said = Vec::new();
     let number = wish.number.map_or_else(|| "any".to_owned(), |number| number.to_string());
     if writeln!(line, "join {} {by} {} {number}", wish.machine, wish.way).is_err() {

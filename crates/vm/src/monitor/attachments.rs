@@ -12,8 +12,12 @@ use crate::engine::Engine;
 use crate::names::Name;
 use crate::subnets::{Membership, Wish};
 
-/// How often a place is looked for that was lost.
+/// A switch has begun by then.
+const JOIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// How often a place is looked for that was lost, and for how long each time: the machine's monitor has more to do, and one that waits is heard by nobody.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+const AGAIN_LIMIT: Duration = Duration::from_millis(500);
 
 /// What is attached to a machine that runs.
 pub(super) struct Attachments {
@@ -57,7 +61,7 @@ impl Attachments {
         if let Some(of) = &attached.subnet {
             let subnet: Name = of.name.parse().map_err(|error| MonitorError::NoSeat(format!("{error}")))?;
             let wish = Wish { machine: &order.name, shows_memory, way: &of.way, number };
-            let membership = order.subnets.join(&subnet, wish)?;
+            let membership = order.subnets.join(&subnet, wish, JOIN_LIMIT)?;
             let joined = membership.joined.clone();
             if shows_memory {
                 devices.port = Some((joined.socket.clone(), joined.mac));
@@ -129,7 +133,7 @@ impl Place {
                 let number = Some(self.joined.number);
                 let Self { shows_memory, of: SubnetOf { way, .. }, .. } = &*self;
                 let wish = Wish { machine: &order.name, shows_memory: *shows_memory, way, number };
-                if let Ok(membership) = order.subnets.join(&self.subnet, wish) {
+                if let Ok(membership) = order.subnets.join(&self.subnet, wish, AGAIN_LIMIT) {
                     self.membership = Some(membership);
                     // An engine that shows its memory comes again by itself.
                     self.is_to_be_attached = !self.shows_memory;
