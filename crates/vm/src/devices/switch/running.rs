@@ -33,6 +33,9 @@ pub enum SwitchError {
     /// A socket or a file fails.
     #[error("{path}: {error}", path = .0.display(), error = .1)]
     Io(PathBuf, io::Error),
+    /// It has ports alone.
+    #[error("this switch is no subnet that machines join")]
+    NoSubnet,
     /// It has as many machines as there are addresses.
     #[error("this subnet has {MOST_MACHINES} machines already")]
     Full,
@@ -247,7 +250,7 @@ impl Running {
     }
 
     fn join(&mut self, join: &Join) -> Result<(Joined, PortId, Option<UnixListener>), SwitchError> {
-        let network = self.network.unwrap_or_else(|| Network::of(""));
+        let network = self.network.ok_or(SwitchError::NoSubnet)?;
         match (&join.way, &self.outside) {
             (WayOut::Inside, _) => {}
             (wanted, Some((way, _))) if wanted == way => {}
@@ -266,8 +269,7 @@ impl Running {
             None if join.number.is_some() => return Err(SwitchError::Taken),
             None => self.one_more(&join.name, network)?,
         };
-        let number = self.backend.device.sockets.iter().position(|id| *id == port).unwrap_or(port);
-        let number = u8::try_from(number).map_err(|_| SwitchError::Full)?;
+        let number = self.number(port).ok_or(SwitchError::Full)?;
         let (mut socket, mut comes) = (self.directory.join(format!("{number}.socket")), None);
         if !join.shows_memory {
             socket.set_extension("stream");
@@ -284,6 +286,12 @@ impl Running {
         Ok((Joined { number, socket, mac, address, outside }, port, comes))
     }
 
+    /// Which of the ports is this one that machines have.
+    fn number(&self, port: PortId) -> Option<u8> {
+        let at = self.backend.device.sockets.iter().position(|id| *id == port)?;
+        u8::try_from(at).ok()
+    }
+
     /// One more port for machines that join.
     fn one_more(&mut self, name: &str, network: Network) -> Result<PortId, SwitchError> {
         let machines = self.backend.device.sockets.len();
@@ -295,11 +303,10 @@ impl Running {
 
     /// Tells all who there is.
     fn tell_names(&mut self) {
-        let network = self.network.unwrap_or_else(|| Network::of(""));
-        let device = &self.backend.device;
+        let ports = self.backend.device.subnet.ports();
         let named = self.machines.iter().filter_map(|machine| {
-            let number = device.sockets.iter().position(|id| *id == machine.port)?;
-            Some((&device.subnet.ports()[machine.port].name, network.address(u8::try_from(number).ok()?)))
+            let address = self.network?.address(self.number(machine.port)?);
+            Some((&ports[machine.port].name, address))
         });
         let line = json!(named.collect::<Vec<_>>());
         for machine in &mut self.machines {
