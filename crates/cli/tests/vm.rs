@@ -11,13 +11,16 @@ use serde_json::Value;
 
 #[path = "vm/attached.rs"]
 mod attached;
+#[path = "vm/files.rs"]
+mod files;
+#[path = "vm/guest_kernel.rs"]
+mod guest_kernel;
 #[path = "vm/guests.rs"]
 mod guests;
 #[path = "vm/memory.rs"]
 mod memory;
 
-#[path = "vm/files.rs"]
-mod files;
+use guest_kernel::{guest_kernel, is_there, place};
 
 /// Nothing that goes well takes as long.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -101,24 +104,12 @@ impl Drop for Place {
     }
 }
 
-fn is_there(program: &str) -> bool {
-    Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap().status.success()
-}
-
 /// A state directory with the image `small`, and with a template of it; nothing where machines cannot be run or made.
 fn state() -> Option<&'static Path> {
     static STATE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let state = STATE.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm");
-        let kernel = fs::read_dir(&root).into_iter().flatten().find_map(|entry| {
-            let path = entry.ok()?.path();
-            path.extension().is_some_and(|extension| extension == "deb").then_some(path)
-        });
-        let (Some(kernel), true) = (kernel, is_there("qemu-system-x86_64") && is_there("busybox")) else {
-            eprintln!("QEMU, busybox or a guest's kernel is not here: `make setup-test` brings them");
-            return None;
-        };
-        let state = root.join("state");
+        let kernel = guest_kernel()?;
+        let state = place().join("state");
         let _ = fs::remove_dir_all(&state);
         let place = Place::new("image", &state);
         place.says(&["vm", "create", "small", "--from-debian", "--kernel", kernel.to_str().unwrap()]);

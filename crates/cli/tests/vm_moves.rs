@@ -28,29 +28,21 @@ mod namespaces;
 #[expect(dead_code, reason = "other tests need more of it")]
 mod room;
 
+#[path = "vm/guest_kernel.rs"]
+mod guest_kernel;
+
+use guest_kernel::{guest_kernel, place};
 use room::{Host, Room};
 
 /// Nothing that goes well takes as long.
 const LIMIT: Duration = Duration::from_secs(240);
 
-fn is_there(program: &str) -> bool {
-    Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap().status.success()
-}
-
 /// A directory with the image `small`; nothing where machines cannot be run or made.
 fn images() -> Option<&'static Path> {
     static IMAGES: OnceLock<Option<PathBuf>> = OnceLock::new();
     let images = IMAGES.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm");
-        let kernel = fs::read_dir(&root).into_iter().flatten().find_map(|entry| {
-            let path = entry.ok()?.path();
-            path.extension().is_some_and(|extension| extension == "deb").then_some(path)
-        });
-        let (Some(kernel), true) = (kernel, is_there("qemu-system-x86_64") && is_there("busybox")) else {
-            eprintln!("QEMU, busybox or a guest's kernel is not here: `make setup-test` brings them");
-            return None;
-        };
-        let state = root.join("state-of-moves");
+        let kernel = guest_kernel()?;
+        let state = place().join("state-of-moves");
         let _ = fs::remove_dir_all(&state);
         let mut create =
             comb(&state.join("run"), &state, &["vm", "create", "small", "--from-debian", "--kernel"]);
@@ -421,17 +413,11 @@ impl House {
             };
             let line = Line { stream, loses: Loses::Nothing, written: 0, is_deaf: false };
             let Ok(Some(mut arrival)) = arriving::hear(Talk::new(Box::new(line)), &places) else { return };
+            let (name, image) = (arrival.machine.name.parse().unwrap(), arrival.image.clone());
+            let beginning = Beginning::Arriving(Box::new(Beginning::Boot));
             let order = Order {
-                files: Vec::new(),
-                segments: Vec::new(),
-                reads: None,
-                has_cores: false,
-                name: arrival.machine.name.parse().unwrap(),
-                image: arrival.image.clone(),
-                beginning: Beginning::Arriving(Box::new(Beginning::Boot)),
-                hardware: arrival.machine.hardware.clone(),
                 is_replaced: arrival.machine.is_replaced,
-                subnets: house.subnets(),
+                ..Order::new(name, image, beginning, arrival.machine.hardware.clone(), house.subnets())
             };
             let mut owner = Owner { way, arrival: Some(&mut arrival) };
             if let Err(error) = run(&house.machines_there(), &order, &mut owner) {
@@ -489,6 +475,19 @@ impl User for Owner<'_> {
     }
 }
 
+/// Nobody there can be asked whether a machine was taken, and who moves it waits for that.
+#[track_caller]
+fn await_unsure(here: &House, moves: &mut Child) {
+    wait_for("unsure", || {
+        if moves.try_wait().unwrap().is_some() {
+            let mut said = String::new();
+            moves.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("it has ended: {said}");
+        }
+        here.machines().into_iter().find(|machine| machine["name"] == "mover" && machine["state"] == "unsure")
+    });
+}
+
 #[test]
 fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
     let Some(images) = images() else { return };
@@ -503,18 +502,12 @@ fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
         is_open: Arc::default(),
         is_used: Arc::default(),
     };
+    let image = Images::at(images.to_owned()).open(&"small".parse().unwrap()).unwrap();
+    let hardware = Hardware { accelerator: Accelerator::of_host(), ..Hardware::default() };
     let order = Order {
-        files: Vec::new(),
-        segments: Vec::new(),
-        reads: None,
-        has_cores: false,
-        name: "mover".parse().unwrap(),
-        image: Images::at(images.to_owned()).open(&"small".parse().unwrap()).unwrap(),
-        beginning: Beginning::Boot,
-        hardware: Hardware { accelerator: Accelerator::of_host(), ..Hardware::default() },
         // If it fails, another takes its place; but never of one that may be elsewhere.
         is_replaced: true,
-        subnets: here.subnets(),
+        ..Order::new("mover".parse().unwrap(), image, Beginning::Boot, hardware, here.subnets())
     };
     let owned = way.clone();
     let machines = here.machines_there();
@@ -542,8 +535,8 @@ fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
     // It was given, as its old home knows, and has not come.
     at = goes_on(moves(Loses::Run, true), "there has not got it", at);
     // The same, and nobody can be asked.
-    let child = moves(Loses::Run, false);
-    here.await_machine("mover", "unsure");
+    let mut child = moves(Loses::Run, false);
+    await_unsure(&here, &mut child);
     let said = here.refuses(&["vm", "exec", "mover", "--", "true"]);
     assert!(said.contains("unsure"), "{said}");
     wait_for("nothing to be left there", || there.machines_there().names().is_empty().then_some(()));
@@ -551,9 +544,9 @@ fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
     at = goes_on(child, "it was kept", at);
     // It was taken, and its old home does not hear that.
     let records = there.records();
-    let child = moves(Loses::Runs, false);
+    let mut child = moves(Loses::Runs, false);
+    await_unsure(&here, &mut child);
     there.await_machine("mover", "up");
-    here.await_machine("mover", "unsure");
     at = there.await_progress("mover", at);
     assert_eq!(there.records(), records + 1);
     // If it ends there, that was it: it does not come back.

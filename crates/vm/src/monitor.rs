@@ -77,14 +77,23 @@ pub struct Order {
     pub is_replaced: bool,
     /// Those that it may join.
     pub subnets: Subnets,
-    /// What it is to have in common with others.
+    /// Files that it has in common with others.
     pub files: Vec<Use>,
     /// It is to have cores of the host's for itself: each processor stays on one.
     pub has_cores: bool,
-    /// What it has in common with others.
+    /// Memory that it has in common with others.
     pub segments: Vec<Arc<Segment>>,
     /// What its guest may read of the host's, if it is a program that is alone: files below this directory.
     pub reads: Option<PathBuf>,
+}
+
+impl Order {
+    /// A machine that is nobody's to replace, and has nothing besides its hardware.
+    pub fn new(name: Name, image: Image, beginning: Beginning, hardware: Hardware, subnets: Subnets) -> Self {
+        let (files, segments) = (Vec::new(), Vec::new());
+        let (is_replaced, has_cores, reads) = (false, false, None);
+        Self { name, image, beginning, hardware, is_replaced, subnets, files, has_cores, segments, reads }
+    }
 }
 
 /// Where a machine begins.

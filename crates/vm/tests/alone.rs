@@ -12,6 +12,11 @@ use comb_vm::image::{Image, Images, Recipe};
 use comb_vm::segment::Segments;
 use comb_vm::template::Template;
 
+#[path = "../../cli/tests/vm/guest_kernel.rs"]
+mod guest_kernel;
+
+use guest_kernel::guest_kernel;
+
 /// Nothing that goes well takes as long.
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -23,19 +28,7 @@ struct Place {
 
 impl Place {
     fn new(name: &str) -> Option<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm");
-        let kernel = std::fs::read_dir(root).into_iter().flatten().find_map(|entry| {
-            let path = entry.ok()?.path();
-            path.extension().is_some_and(|extension| extension == "deb").then_some(path)
-        });
-        let is_there = |program: &str| {
-            let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-            found.is_ok_and(|found| found.status.success())
-        };
-        let (Some(kernel), true) = (kernel, is_there("qemu-system-x86_64") && is_there("busybox")) else {
-            eprintln!("QEMU, busybox or a guest's kernel is not here: `make setup-test` brings them");
-            return None;
-        };
+        let kernel = guest_kernel()?;
         let directory = std::env::temp_dir().join(format!("comb-vm-alone-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         Some(Self { directory, kernel })

@@ -106,17 +106,11 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     }
     drop(survivors);
     say("replacing");
+    let subnets = Subnets::at(world.place.0.join("nets"), std::env::current_exe()?);
+    let (image, beginning) = (world.image.clone(), Beginning::Template(template));
     let order = Order {
-        subnets: Subnets::at(world.place.0.join("nets"), std::env::current_exe()?),
-        name: "phoenix".parse()?,
-        image: world.image.clone(),
-        beginning: Beginning::Template(template),
-        hardware: world.hardware.clone(),
         is_replaced: true,
-        files: Vec::new(),
-        has_cores: false,
-        segments: Vec::new(),
-        reads: None,
+        ..Order::new("phoenix".parse()?, image, beginning, world.hardware.clone(), subnets)
     };
     let machines = Machines::at(world.place.0.join("run"));
     let mut killer = Killer {

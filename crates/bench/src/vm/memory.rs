@@ -69,18 +69,9 @@ impl<'scope> Machine<'scope> {
         threads: &'scope Scope<'scope, '_>,
     ) -> Outcome<Self> {
         let name: Name = name.parse()?;
-        let order = Order {
-            name: name.clone(),
-            image: world.image.clone(),
-            beginning: beginning.clone(),
-            hardware: with_range(world),
-            is_replaced: false,
-            has_cores: false,
-            files: Vec::new(),
-            segments: Vec::new(),
-            reads: None,
-            subnets: Subnets::at(world.place.0.join("nets"), std::env::current_exe()?),
-        };
+        let subnets = Subnets::at(world.place.0.join("nets"), std::env::current_exe()?);
+        let order =
+            Order::new(name.clone(), world.image.clone(), beginning.clone(), with_range(world), subnets);
         let monitor =
             threads.spawn(move || run(machines, &order, &mut Nobody).map_err(|error| error.to_string()));
         let machine = Self { machines, name, monitor };

@@ -70,18 +70,9 @@ impl Homes {
                 return;
             };
             let Ok(name) = arrival.machine.name.parse() else { return };
-            let order = Order {
-                name,
-                image: arrival.image.clone(),
-                beginning: Beginning::Arriving(Box::new(Beginning::Boot)),
-                hardware: arrival.machine.hardware.clone(),
-                is_replaced: false,
-                has_cores: false,
-                files: Vec::new(),
-                segments: Vec::new(),
-                reads: None,
-                subnets: homes.subnets.clone(),
-            };
+            let (image, hardware) = (arrival.image.clone(), arrival.machine.hardware.clone());
+            let beginning = Beginning::Arriving(Box::new(Beginning::Boot));
+            let order = Order::new(name, image, beginning, hardware, homes.subnets.clone());
             let mut owner = Owner { homes: homes.clone(), home, arrival: Some(&mut arrival) };
             if let Err(error) = run(&homes.machines(home), &order, &mut owner) {
                 arrival.refuse(&error.to_string());
@@ -167,18 +158,9 @@ pub(super) fn rows(world: &World, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     }
     let subnets = Subnets::at(world.place.0.join("nets"), std::env::current_exe()?);
     let homes = Homes { subnets, images: Images::at(world.place.0.join("images")), directories };
-    let order = Order {
-        name: "mover".parse()?,
-        image: world.image.clone(),
-        beginning: Beginning::Template(world.template(say)?),
-        hardware: world.hardware.clone(),
-        is_replaced: false,
-        has_cores: false,
-        files: Vec::new(),
-        segments: Vec::new(),
-        reads: None,
-        subnets: homes.subnets.clone(),
-    };
+    let (image, hardware) = (world.image.clone(), world.hardware.clone());
+    let beginning = Beginning::Template(world.template(say)?);
+    let order = Order::new("mover".parse()?, image, beginning, hardware, homes.subnets.clone());
     let (name, mut home) = (order.name.clone(), 0);
     let first = homes.clone();
     std::thread::spawn(move || {

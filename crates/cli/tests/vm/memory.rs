@@ -73,7 +73,6 @@ fn a_machine_gives_memory_back_and_gets_it_again() {
 }
 
 #[test]
-#[ignore = "not so yet: a machine that boots is taken for short while it gives, and is given back what it has let go"]
 fn memory_comes_to_a_machine_with_a_range_and_goes_again() {
     let Some(state) = state() else { return };
     let place = Place::new("range", state);
@@ -127,7 +126,8 @@ fn memory_moves_from_a_machine_that_has_plenty_to_one_that_is_short() {
     place.says(&["vm", "clone", "small", "--as", "plenty", "--memory", "128M..512M"]);
     place.says(&["vm", "clone", "small", "--as", "short", "--memory", "128M..512M"]);
     place.says(&["vm", "mem", "plenty", "512M"]);
-    place.await_machine("plenty", has(512));
+    // It has had it, even if some of it is nobody's again by now.
+    place.await_machine("plenty", |machine| machine["came_bytes"].as_u64() >= Some(384 * MB));
     let looked = std::thread::scope(|threads| {
         let takes = threads.spawn(|| keep(&place, "short", 200));
         let mut looked = 0;
