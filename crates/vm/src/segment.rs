@@ -258,6 +258,8 @@ mod tests {
         std::fs::write(directory.join("old"), vec![7; 3 << 20]).unwrap();
         let name: Name = "old".parse().unwrap();
         assert!(matches!(segments.hold(&name, None), Err(SegmentError::None(_))));
+        assert!(!directory.join("old").exists());
+        std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("old"), vec![7; 3 << 20]).unwrap();
         let anew = segments.hold(&name, Some(2 << 20)).unwrap();
         assert!(std::fs::read(&anew.path).unwrap()[HEAD..].iter().all(|&byte| byte == 0));

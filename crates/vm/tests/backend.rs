@@ -208,6 +208,10 @@ fn memory_over_a_file_is_none_of_the_device_s() {
     all.extend(regions(&root));
     engine.front.set_mem_table(&all).expect("both are taken");
     engine.start(0, 0);
+    root.write_slice(b"the root's", GuestAddress(1 << 32)).expect("memory");
+    engine.offer(0, &[Piece::Read(1 << 32, 10), Piece::Write(buffers(0).1, 32)]);
+    engine.kick(0);
+    assert_eq!(answer(&mut engine, 0), "", "nothing of it is read");
     assert_eq!(ask(&mut engine, 0, "goes on"), "GOES ON");
 }
 
