@@ -97,6 +97,51 @@ impl From<CellPart> for comb_bench::cell::Part {
     }
 }
 
+/// What of `vm` can be measured alone.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum VmPart {
+    /// What eight machines of one image take that read the same
+    Density,
+    /// From nothing until the first word
+    Starting,
+    /// What others see of a machine that is killed, and what takes its place
+    Failing,
+    /// Reads of disks
+    Disks,
+    /// What goes from machine to machine, and what is left of it beside a flood
+    Networks,
+    /// Files that machines have in common
+    Files,
+    /// Machines that move to another host
+    Moving,
+    /// What engines cost
+    Engines,
+    /// Pages that move between the nodes of a machine's memory
+    Nodes,
+    /// Memory that moves between machines
+    Memory,
+    /// Programs that are alone in a machine
+    Programs,
+}
+
+impl From<VmPart> for comb_bench::vm::Part {
+    fn from(part: VmPart) -> Self {
+        match part {
+            VmPart::Density => Self::Density,
+            VmPart::Starting => Self::Starting,
+            VmPart::Failing => Self::Failing,
+            VmPart::Disks => Self::Disks,
+            VmPart::Networks => Self::Networks,
+            VmPart::Files => Self::Files,
+            VmPart::Moving => Self::Moving,
+            VmPart::Engines => Self::Engines,
+            VmPart::Nodes => Self::Nodes,
+            VmPart::Memory => Self::Memory,
+            VmPart::Programs => Self::Programs,
+        }
+    }
+}
+
 /// The part of that name, or which there are.
 fn part<P: ValueEnum>(name: &str, of: &str) -> Result<P, Failure> {
     P::from_str(name, false).map_err(|_| {
@@ -115,16 +160,16 @@ pub(crate) struct Bench {
     #[arg(long)]
     full: bool,
     /// Only this part. Of cc: accesses, hits, import, copies, hosts, many, compiling. Of cell: careful, firewall, rpc, fault, recovery,
-    /// rest, programs
+    /// rest, programs. Of vm: density, starting, failing, disks, networks, files, moving, engines, nodes, memory, programs
     #[arg(long, value_name = "PART")]
     only: Option<String>,
 }
 
 impl Bench {
     pub(crate) fn run(&self, output: Output) -> Result<ExitCode, Failure> {
-        if self.only.is_some() && !matches!(self.name, Name::Cc | Name::Cell) {
+        if self.only.is_some() && !matches!(self.name, Name::Cc | Name::Cell | Name::Vm) {
             return Err(Failure::usage(
-                "--only is for comb bench cc and cell: the others are measured as a whole".to_owned(),
+                "--only is for comb bench cc, cell and vm: the others are measured as a whole".to_owned(),
             ));
         }
         let only = self.only.as_deref();
@@ -157,7 +202,8 @@ impl Bench {
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Vm => {
-                comb_bench::vm::run(self.full, output.is_json())
+                let only = only.map(|name| part::<VmPart>(name, "vm")).transpose()?;
+                comb_bench::vm::run(only.map(Into::into), self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {

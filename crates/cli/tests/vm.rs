@@ -311,7 +311,11 @@ fn machines_have_memory_in_common() {
     let second = take("other", "/dev/segments/both", "1").output().unwrap();
     let first = first.wait_with_output().unwrap();
     assert!(first.status.success() && second.status.success(), "{first:?} {second:?}");
-    assert!(String::from_utf8(second.stdout).unwrap().ends_with("the number is 100\n"));
+    let said = String::from_utf8(second.stdout).unwrap();
+    assert!(
+        said.contains("the number is 100\n") && said.ends_with("2000000 additions, 0 were lost\n"),
+        "{said}"
+    );
     assert_eq!(place.within("other", "ls /dev/segments"), "both\nown");
     let (said, _) = place.fails(&["vm", "snapshot", "one", "moment"]);
     assert!(said.contains("memory in common"), "{said}");
@@ -324,7 +328,11 @@ fn machines_have_memory_in_common() {
     let first = take("one", "/dev/segments/both", "0").stdout(Stdio::piped()).spawn().unwrap();
     let second = take("other", "/dev/segments/both", "1").output().unwrap();
     assert!(first.wait_with_output().unwrap().status.success());
-    assert!(String::from_utf8(second.stdout).unwrap().ends_with("the number is 200\n"));
+    let said = String::from_utf8(second.stdout).unwrap();
+    assert!(
+        said.contains("the number is 200\n") && said.ends_with("4000000 additions, 0 were lost\n"),
+        "{said}"
+    );
     // It is there to the last.
     let run = place.directory.join("run").to_str().unwrap().replace('/', "-");
     let memory = PathBuf::from(format!("/dev/shm/comb-segments{run}"));

@@ -6,8 +6,7 @@
  *   comb vm exec small-1 -- /tmp/turns /dev/segments/both 0 1000 &
  *   comb vm exec small-2 -- /tmp/turns /dev/segments/both 1 1000
  *
- * Whose turn it is says the number itself, so that plain loads and stores are enough, in order. (An atomic addition is one among all machines where
- * the host's processor runs them, or the machine has several processors.)
+ * Whose turn it is says the number itself. When the turns are over, both add to another number as fast as they can, and none of that is lost.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,6 +20,11 @@
 /* A device of pages maps them in pieces of this, from a multiple of it. */
 enum { PIECE_BYTES = 2 << 20 };
 
+/* The number that takes turns, where both meet, and the sum, each in a cache line of its own. */
+enum { NUMBER = 0, MET = 16, SUM = 32 };
+
+enum { ADDITIONS = 1000000 };
+
 int main(int argc, char **argv)
 {
     if (argc != 4) {
@@ -33,11 +37,12 @@ int main(int argc, char **argv)
         perror(argv[1]);
         return 1;
     }
-    _Atomic uint32_t *number = mmap(NULL, PIECE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, segment, 0);
-    if (number == MAP_FAILED) {
+    _Atomic uint32_t *piece = mmap(NULL, PIECE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, segment, 0);
+    if (piece == MAP_FAILED) {
         perror("mmap");
         return 1;
     }
+    _Atomic uint32_t *number = piece + NUMBER, *met = piece + MET, *sum = piece + SUM;
     struct timespec begun, ended;
     clock_gettime(CLOCK_MONOTONIC, &begun);
     for (unsigned turn = 0; turn < turns; turn++) {
@@ -49,5 +54,16 @@ int main(int argc, char **argv)
     clock_gettime(CLOCK_MONOTONIC, &ended);
     double seconds = (double)(ended.tv_sec - begun.tv_sec) + (double)(ended.tv_nsec - begun.tv_nsec) * 1e-9;
     printf("%u turns in %.3f s; the number is %u\n", turns, seconds, (unsigned)atomic_load(number));
+    /* Two come and two go each time, so that it can be done again. */
+    uint32_t meeting = atomic_fetch_add(met, 1) / 4 * 4;
+    while (atomic_load(met) < meeting + 2)
+        ;
+    for (unsigned count = 0; count < ADDITIONS; count++)
+        atomic_fetch_add(sum, 1);
+    atomic_fetch_add(met, 1);
+    while (atomic_load(met) < meeting + 4)
+        ;
+    unsigned all = (unsigned)atomic_load(sum), wanted = (meeting / 4 + 1) * 2u * ADDITIONS;
+    printf("%u additions, %u were lost\n", all, wanted - all);
     return 0;
 }

@@ -38,9 +38,8 @@ pub(super) fn make_load(into: &Path) -> Outcome<()> {
     Ok(())
 }
 
-pub(super) fn rows(world: &World, rounds: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
-    let mut rows = reading(world, rounds, say)?;
-    rows.extend(sending(world, rounds, say)?);
+pub(super) fn network_rows(world: &World, rounds: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
+    let mut rows = sending(world, rounds, say)?;
     rows.extend(flooding(world, rounds, say)?);
     Ok(rows)
 }
@@ -82,7 +81,7 @@ fn against(claim: &str, unit: &'static str, peer: &str, pairs: &[(f64, f64)], le
 }
 
 /// Random reads of a disk in the host's memory: ours, and QEMU's own in each way that it has.
-fn reading(world: &World, rounds: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
+pub(super) fn disk_rows(world: &World, rounds: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     let path = world.place.0.join("disk-to-read");
     let mut file = File::create_new(&path)?;
     let mut word = 1_u64;
