@@ -291,7 +291,7 @@ fn machines_have_memory_in_common() {
     let (said, code) = place.fails(&["vm", "clone", "small", "--segment", "both"]);
     assert!(said.contains("no machine has a segment `both`") && code == 4, "{said}");
     // One that continues where a template stood, and one that boots.
-    place.says(&["vm", "clone", "small", "--as", "one", "--segment", "both=4M", "--restart"]);
+    place.says(&["vm", "clone", "small", "--as", "one", "--cpus", "2", "--segment", "both=4M", "--restart"]);
     place.says(&["vm", "run", "small", "--as", "other", "--segment", "both", "--segment", "own=2M"]);
     let (said, _) = place.fails(&["vm", "clone", "small", "--segment", "both=8M"]);
     assert!(said.contains("the segment `both` has 4194304 bytes"), "{said}");

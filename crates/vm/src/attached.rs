@@ -108,9 +108,16 @@ pub struct Devices {
     pub port_options: String,
     /// The engine's own, as it is told of them. (To compare with.)
     pub own: Vec<OsString>,
+    /// Other machines have memory in common with it.
+    pub has_company: bool,
 }
 
 impl Devices {
+    /// Whether others load and store where its processors do.
+    pub(crate) fn meet_processors(&self) -> bool {
+        self.see_memory() || self.has_company
+    }
+
     /// Whether the engine shows them the machine's memory.
     pub(crate) fn see_memory(&self) -> bool {
         !self.disks.is_empty() || self.port.is_some()

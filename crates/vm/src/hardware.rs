@@ -185,11 +185,13 @@ impl Hardware {
         (0..count).map(|node| begin(node + 1) - begin(node)).collect()
     }
 
-    /// A translator leaves out what keeps loads behind stores where there is one processor and never another. But who else has the machine's memory, a device's
-    /// process or another machine, would miss what it is told then, or not be told: so there could be another.
-    fn processors_option(&self) -> String {
+    /// A translator leaves out what keeps loads behind stores, and additions whole, where there is one processor and never another: it is faster so. But who else
+    /// is at the machine's memory, a device's process or another machine, would miss what it is told then, or not be told. So there could be another.
+    fn processors_option(&self, devices: &Devices) -> String {
         match self.accelerator {
-            Accelerator::Tcg if self.processors == 1 => "1,maxcpus=2".to_owned(),
+            Accelerator::Tcg if self.processors == 1 && self.nodes <= 1 && devices.meet_processors() => {
+                "1,maxcpus=2".to_owned()
+            }
             _ => self.processors.to_string(),
         }
     }
@@ -234,7 +236,7 @@ impl Hardware {
         add("-machine", format!("pc{one},mem-merge={merge}").into());
         add("-accel", self.accelerator_option().into());
         add("-cpu", if self.accelerator == Accelerator::Kvm { "host" } else { "max" }.into());
-        add("-smp", self.processors_option().into());
+        add("-smp", self.processors_option(&backing.devices).into());
         add(
             "-m",
             format!("size={ram}B,maxmem={}B,slots=32", ram + root + self.room_bytes() + ROOM_FOR_MORE_BYTES)
@@ -393,12 +395,15 @@ mod tests {
         let line = |backing: &Backing| line(backing, &hardware, false);
         backing.devices.disks = vec!["/d".into()];
         assert!(line(&backing).contains("memory-backend-memfd,share=on,id=room,"), "others see it all");
+        assert!(line(&backing).contains("-smp 1,maxcpus=2 "), "and meet its processor");
+        backing.devices = Devices { has_company: true, ..Devices::default() };
+        assert!(line(&backing).contains("-smp 1,maxcpus=2 "));
         backing.devices = Devices::default();
         let line = line(&backing);
         assert!(line.contains("memory-backend-ram,id=room,size=402653184,reserve=off,"), "{line}");
         let at = |what: &str| line.find(what).unwrap();
         assert!(at("virtio-mem-pci,memdev=room") < at("virtio-pmem-pci"));
-        assert!(line.contains("online_movable"), "{line}");
+        assert!(line.contains("online_movable") && line.contains("-smp 1 "), "{line}");
     }
 
     #[test]

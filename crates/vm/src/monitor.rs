@@ -24,7 +24,7 @@ use self::attachments::Attachments;
 use self::clients::{Clients, push};
 use self::leaving::Leaving;
 use crate::affinity::Processors;
-use crate::attached::DiskError;
+use crate::attached::{Devices, DiskError};
 use crate::control::{Answer, Ask, Machines, SOCKET, Shown, State};
 use crate::engine::{Engine, EngineError};
 use crate::files::machine::{Heard, MachineFiles, Use};
@@ -331,7 +331,8 @@ impl<'a> Monitor<'a> {
         let started = Instant::now();
         let files = MachineFiles::new(&order.files)?;
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
-        let devices = attachments.devices().clone();
+        let has_company = !order.segments.is_empty();
+        let devices = Devices { has_company, ..attachments.devices().clone() };
         let over = |root| Backing { ram: None, root: Root::Memory(root), under: Under::Private, devices };
         let beginning = match &order.beginning {
             Beginning::Arriving(then) if replaced > 0 => then,

@@ -94,8 +94,12 @@ fn hardware() -> Hardware {
 }
 
 fn boot(image: &Image) -> Engine {
+    boot_with(image, Devices::default())
+}
+
+fn boot_with(image: &Image, devices: Devices) -> Engine {
     let root = Root::Memory(image.directory.join("root"));
-    let backing = Backing { ram: None, root, under: Under::Private, devices: Devices::default() };
+    let backing = Backing { ram: None, root, under: Under::Private, devices };
     let mut engine = Engine::start(&hardware(), image, &backing, false, None).unwrap();
     engine.become_who(who(image), LIMIT).unwrap();
     engine
@@ -216,7 +220,8 @@ fn programs_of_two_machines_take_turns_at_memory_that_both_have() {
     let image = place.image(&["examples/turns.c"]);
     let segments = Segments::at(PathBuf::from(format!("/dev/shm/comb-vm-alone-{}", std::process::id())));
     let held = segments.hold(&"both".parse().unwrap(), Some(8 << 20)).unwrap();
-    let mut machines = [boot(&image), boot(&image)];
+    let boot = || boot_with(&image, Devices { has_company: true, ..Devices::default() });
+    let mut machines = [boot(), boot()];
     let until = std::time::Instant::now() + LIMIT;
     for machine in &mut machines {
         held.plug(machine, 0).unwrap();
