@@ -6,6 +6,8 @@ use std::ffi::c_int;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
+use crate::program;
+
 /// Of what the machine has free, so much is left to its kernel; in bytes, and as a part.
 const LEFT_BYTES: u64 = 24 << 20;
 const LEFT_PART: u64 = 16;
@@ -39,30 +41,31 @@ pub(crate) fn set_up() {
 /// Takes what there is: from now on nothing is mapped, unmapped or missing. To be called when there is a `/sys`.
 pub(crate) fn take() {
     let _ = fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "always");
-    let free = rustix::system::sysinfo();
-    let free = (free.freeram as u64) * u64::from(free.mem_unit);
-    let wanted = free.saturating_sub(LEFT_BYTES.max(free / LEFT_PART));
     // SAFETY: what is allocated is given back, and stays the allocator's; what is mapped from now on is there at once.
     unsafe {
         libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE);
     }
     stacks();
+    let free = rustix::system::sysinfo();
+    let free = (free.freeram as u64) * u64::from(free.mem_unit);
+    let wanted = free.saturating_sub(LEFT_BYTES.max(free / LEFT_PART));
     // SAFETY: as above. The compiler knows both calls, and would make neither.
     unsafe {
         libc::free(std::hint::black_box(libc::malloc(usize::try_from(wanted).unwrap_or(0))));
     }
 }
 
-/// Has stacks for as many threads as there are processors: those of threads that are over are kept for others.
+/// Has stacks for as many threads as there are processors, and one for the program itself: those of threads that are over are kept for others.
 fn stacks() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock();
-    let begin = |_| {
+    let begin = |bytes| {
         let gate = Arc::clone(&gate);
-        std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || drop(gate.lock()))
+        std::thread::Builder::new().stack_size(bytes).spawn(move || drop(gate.lock()))
     };
-    let all: Vec<_> = (0..threads).filter_map(|number| begin(number).ok()).collect();
+    let sizes = std::iter::repeat_n(STACK_BYTES, threads).chain([program::STACK_BYTES]);
+    let all: Vec<_> = sizes.filter_map(|bytes| begin(bytes).ok()).collect();
     drop(closed);
     for thread in all {
         let _ = thread.join();

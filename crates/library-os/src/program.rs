@@ -24,7 +24,7 @@ use crate::{files, wrapped};
 const USAGE: &str = "COMB_USAGE";
 
 /// The main thread's stack.
-const STACK_BYTES: usize = 8 << 20;
+pub(crate) const STACK_BYTES: usize = 8 << 20;
 
 /// What a program does to itself that no program survives.
 const FATAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT];
