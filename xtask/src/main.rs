@@ -65,7 +65,7 @@ fn main() -> ExitCode {
             suites::storms(&mut report);
             suites::model_checks(&mut report);
             suites::loom(&mut report);
-            suites::fuzz(&mut report, suites::FUZZ_SECONDS, None);
+            suites::fuzz(&mut report, suites::FUZZ_SECONDS_OF_ALL, None);
             checks::shell_scripts(&mut report);
         }
         ["compiled"] => suites::compiled(&mut report),

@@ -6,6 +6,9 @@ use crate::workspace::{cargo, command, protocol_packages, target_directory};
 /// How long one fuzz test mutates its input, unless told otherwise.
 pub(crate) const FUZZ_SECONDS: u64 = 20;
 
+/// And among all that is checked, where as much time goes to many other things.
+pub(crate) const FUZZ_SECONDS_OF_ALL: u64 = 10;
+
 /// How long it does so among the other tests: long enough to see that it works. The fuzz step has the time.
 const FUZZ_SECONDS_AMONG_TESTS: u64 = 1;
 
