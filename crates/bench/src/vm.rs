@@ -197,7 +197,7 @@ pub enum Part {
     Moving,
     /// What engines cost.
     Engines,
-    /// Pages that move between the nodes of a machine's memory; in full alone.
+    /// Pages that move between the nodes of a machine's memory; in full, or when it is asked for.
     Nodes,
     /// Memory that moves between machines.
     Memory,

@@ -1,12 +1,13 @@
 /* Programs in two machines take turns at a number in a segment that both have: no device, no message, one memory.
  *
  *   cc -O2 -static -o turns crates/vm/examples/turns.c
- *   comb vm clone small -n 2 --segment both=64M
+ *   comb vm clone small -n 2 --cpus 2 --segment both=64M
  *   for machine in small-1 small-2; do comb vm exec $machine -- sh -c 'cat > /tmp/turns; chmod +x /tmp/turns' < turns; done
  *   comb vm exec small-1 -- /tmp/turns /dev/segments/both 0 1000 &
  *   comb vm exec small-2 -- /tmp/turns /dev/segments/both 1 1000
  *
  * Whose turn it is says the number itself. When the turns are over, both add to another number as fast as they can, and none of that is lost.
+ * (A clone that is translated needs two processors for that; what has booted does not.)
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
