@@ -419,8 +419,8 @@ fn wax_sees_who_has_too_much_and_whose_turn_it_is() {
     assert_eq!(user.does("attach"), "done");
     assert_eq!(user.does("store 5 7"), "done");
     assert_eq!(user.does("sum 1024"), "7");
-    // All of its frames are in use, and most are idle.
-    comb.wait_for("frames that are given back", || (comb.resident("r") <= 3 << 20).then_some(()));
+    // All of its frames are in use, and most are idle. It gives back down to three quarters, perhaps while more comes: seven eighths may be left.
+    comb.wait_for("frames that are given back", || (comb.resident("r") <= 7 << 19).then_some(()));
     assert_eq!(user.does("sum 900"), "7");
     comb.wait_for("another cell to be preferred", || (comb.status()["wax"]["prefer"][0] == 2).then_some(()));
     if !has_cgroups(&comb) {

@@ -61,6 +61,8 @@ pub enum Turn {
     Done,
     /// It has not, and is called again when the others have had their turn.
     Again,
+    /// It has, and looks for more before it is told, as soon as everybody else has done what there was.
+    Soon,
 }
 
 /// A device.
@@ -150,13 +152,16 @@ pub struct Backend<D> {
     sockets: Vec<UnixListener>,
     ports: Ports,
     again: VecDeque<Token>,
+    /// Somebody in line has something to be done now.
+    is_urgent: bool,
 }
 
 impl<D: Device> Backend<D> {
     /// Without front-ends yet.
     pub fn new(device: D) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
-        Ok(Self { device, epoll, sockets: Vec::new(), ports: Ports::default(), again: VecDeque::new() })
+        let (ports, again) = (Ports::default(), VecDeque::new());
+        Ok(Self { device, epoll, sockets: Vec::new(), ports, again, is_urgent: false })
     }
 
     /// Front-ends may come by this path.
@@ -188,6 +193,9 @@ impl<D: Device> Backend<D> {
 
     /// Waits for news, so long at most, and serves each that has some once.
     pub fn turn(&mut self, longest: Option<Duration>) -> io::Result<()> {
+        if !self.again.is_empty() && !self.is_urgent {
+            std::thread::yield_now();
+        }
         let longest = if self.again.is_empty() { longest } else { Some(Duration::ZERO) };
         let longest =
             longest.map(|longest| Timespec::try_from(longest).map_err(io::Error::other)).transpose()?;
@@ -201,6 +209,7 @@ impl<D: Device> Backend<D> {
             let data = event.data;
             self.line_up(Token::of(data));
         }
+        self.is_urgent = false;
         // Who comes again is let in after it was heard that it had gone.
         self.again.make_contiguous().sort_by_key(|token| matches!(token, Token::Socket(_)));
         for _ in 0..self.again.len() {
@@ -214,6 +223,7 @@ impl<D: Device> Backend<D> {
 
     /// Whoever has something to be done is in line once, however often it says so.
     fn line_up(&mut self, token: Token) {
+        self.is_urgent = true;
         if !self.again.contains(&token) {
             self.again.push_back(token);
         }
@@ -234,8 +244,10 @@ impl<D: Device> Backend<D> {
             },
             Token::Own(name) => self.device.ready(&mut self.ports, name),
         };
-        if turn == Turn::Again {
-            self.line_up(token);
+        match turn {
+            Turn::Done => {}
+            Turn::Again => self.line_up(token),
+            Turn::Soon => self.again.push_back(token),
         }
     }
 

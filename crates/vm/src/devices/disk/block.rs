@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_MQ, VIRTIO_BLK_F_RO,
@@ -29,6 +30,8 @@ const MOST_RANGES: usize = 16;
 const RANGE_BYTES: usize = 16;
 /// Requests that are served in one turn.
 const REQUESTS_A_TURN: usize = 64;
+/// The next request is waited for so long at most, before the driver is told of the answers to the others.
+const PATIENCE: Duration = Duration::from_micros(200);
 
 /// What a guest has asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,10 +44,37 @@ pub struct Counts {
     pub failed: u64,
 }
 
+/// Answers of which a driver was not told yet. To be told costs a guest more than to ask, so it is told of as many at once as it was the last time, if they come
+/// soon: while some of its programs ask, those that have their answers wait for no others, and a guest that asks for one after the other does not wait.
+#[derive(Clone, Copy, Default)]
+struct Untold {
+    count: usize,
+    last_count: usize,
+    since: Option<Instant>,
+}
+
+impl Untold {
+    /// Some more were answered, or none. Says whether others are to be waited for before the driver is told.
+    fn waits_for_more(&mut self, answered: usize, now: Instant) -> bool {
+        self.count += answered;
+        let since = *self.since.get_or_insert(now);
+        if answered > 0 {
+            self.since = Some(now);
+        }
+        let is_late = answered == 0 && now.duration_since(since) >= PATIENCE;
+        if self.count < self.last_count && !is_late {
+            return true;
+        }
+        *self = Self { last_count: self.count, ..Self::default() };
+        false
+    }
+}
+
 /// A disk that is served to one engine at a time.
 pub struct Block {
     disk: Disk,
     engine: Option<Port>,
+    untold: [Untold; RINGS as usize],
     /// What has been asked so far.
     pub counts: Counts,
 }
@@ -52,7 +82,7 @@ pub struct Block {
 impl Block {
     /// Serves this disk.
     pub fn new(disk: Disk) -> Self {
-        Self { disk, engine: None, counts: Counts::default() }
+        Self { disk, engine: None, untold: Default::default(), counts: Counts::default() }
     }
 
     fn offer(&self) -> Offer {
@@ -191,6 +221,7 @@ impl Device for Block {
             }
         }
         self.engine = Some(port);
+        self.untold = Default::default();
         Some(self.offer())
     }
 
@@ -205,16 +236,20 @@ impl Device for Block {
         Ok(())
     }
 
-    fn serve(&mut self, ports: &mut Ports, port: Port, ring: usize) -> Turn {
+    fn serve(&mut self, ports: &mut Ports, port: Port, number: usize) -> Turn {
         let Some(connection) = ports.get(port) else { return Turn::Done };
         let writes_through = connection.features() & 1 << VIRTIO_BLK_F_FLUSH == 0;
-        let Some(ring) = ports.ring(port, ring) else { return Turn::Done };
+        let Some(ring) = ports.ring(port, number) else { return Turn::Done };
         let chains: Vec<_> = std::iter::from_fn(|| ring.take()).take(REQUESTS_A_TURN).collect();
         let mut waiting = &chains[..];
         for chain in &chains {
             waiting = waiting.get(1..).unwrap_or_default();
             let written = self.answer(chain, &mut waiting, writes_through);
             ring.put(chain.head_index(), written);
+        }
+        if self.untold[number].waits_for_more(chains.len(), Instant::now()) {
+            ring.disarm();
+            return Turn::Soon;
         }
         ring.notify();
         if chains.len() == REQUESTS_A_TURN || ring.rearm() { Turn::Again } else { Turn::Done }
@@ -226,6 +261,32 @@ impl Device for Block {
         }
         if let Err(fault) = why {
             eprintln!("{}: {fault}", self.disk.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_told_of_as_many_at_once_as_the_last_time_if_they_come_soon() {
+        let (mut untold, begin) = (Untold::default(), Instant::now());
+        let after = |micros: u64| begin + Duration::from_micros(micros);
+        assert!(!untold.waits_for_more(1, after(0)), "of one, at once");
+        assert!(!untold.waits_for_more(1, after(1000)));
+        assert!(!untold.waits_for_more(3, after(2000)), "more than before need no waiting");
+        // Three come again, one by one.
+        for (answered, at, waits) in
+            [(1, 3000, true), (0, 3150, true), (1, 3190, true), (0, 3380, true), (1, 3385, false)]
+        {
+            assert_eq!(untold.waits_for_more(answered, after(at)), waits, "{at}");
+        }
+        // Two come, and no third: the next time two are enough.
+        for (answered, at, waits) in
+            [(2, 5000, true), (0, 5199, true), (0, 5200, false), (1, 6000, true), (1, 6100, false)]
+        {
+            assert_eq!(untold.waits_for_more(answered, after(at)), waits, "{at}");
         }
     }
 }
