@@ -3,7 +3,8 @@
 #![expect(unsafe_code, reason = "these are C's functions, of C's types")]
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{files, machine, memory, program};
 
@@ -104,8 +105,32 @@ unsafe extern "C" fn __wrap_fopen64(path: *const c_char, mode: *const c_char) ->
     unsafe { files::stream(path, mode).unwrap_or_else(|| __real_fopen64(path, mode)) }
 }
 
-/// Threads that there were, since the program began, with its first: each has the next processor for itself, if there are as many.
-static THREADS: AtomicU32 = AtomicU32::new(0);
+/// Threads that were made, since the program began, with its first: each has the next processor for itself, if there are as many.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+/// Of the machine: whoever has one for itself sees no other.
+static PROCESSORS: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+
+/// What a thread is to do, and where.
+struct Thread {
+    processor: usize,
+    begins: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+}
+
+/// Where each of the program's threads begins.
+extern "C" fn begin(thread: *mut c_void) -> *mut c_void {
+    // SAFETY: it was boxed for this thread alone. All zeroes are an empty set, and a processor is within it.
+    let thread = unsafe {
+        let thread = Box::from_raw(thread.cast::<Thread>());
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(thread.processor, &mut one);
+        libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
+        thread
+    };
+    let Thread { begins, argument, .. } = *thread;
+    begins(argument)
+}
 
 /// # Safety
 ///
@@ -117,17 +142,18 @@ unsafe extern "C" fn __wrap_pthread_create(
     begins: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: what the caller says of its arguments goes for these.
-    let error = unsafe { __real_pthread_create(thread, attributes, begins, argument) };
-    if error == 0 && program::is_begun() {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let processor = THREADS.fetch_add(1, Ordering::Relaxed) as usize % processors;
-        // SAFETY: all zeroes are an empty set, a processor is within it, and a thread that was made just now, and whose number is in `thread`, can be bound.
-        unsafe {
-            let mut one: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(processor, &mut one);
-            libc::pthread_setaffinity_np(*thread, size_of_val(&one), &raw const one);
-        }
+    if !program::is_begun() {
+        // SAFETY: what the caller says of its arguments goes for these.
+        return unsafe { __real_pthread_create(thread, attributes, begins, argument) };
     }
-    error
+    let processor = THREADS.fetch_add(1, Ordering::Relaxed) % *PROCESSORS;
+    let bound = Box::into_raw(Box::new(Thread { processor, begins, argument }));
+    // SAFETY: what the caller says of its arguments goes for these; a thread that does not begin leaves what was boxed for it.
+    unsafe {
+        let error = __real_pthread_create(thread, attributes, begin, bound.cast());
+        if error != 0 {
+            drop(Box::from_raw(bound));
+        }
+        error
+    }
 }

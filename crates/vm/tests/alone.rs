@@ -85,12 +85,11 @@ fn library() -> PathBuf {
 }
 
 fn hardware() -> Hardware {
-    Hardware {
-        memory_bytes: 128 << 20,
-        processors: 2,
-        accelerator: Accelerator::of_host(),
-        ..Hardware::default()
-    }
+    with_memory(128 << 20)
+}
+
+fn with_memory(memory_bytes: u64) -> Hardware {
+    Hardware { memory_bytes, processors: 2, accelerator: Accelerator::of_host(), ..Hardware::default() }
 }
 
 fn boot(image: &Image) -> Engine {
@@ -98,9 +97,13 @@ fn boot(image: &Image) -> Engine {
 }
 
 fn boot_with(image: &Image, devices: Devices) -> Engine {
+    begin(image, &hardware(), devices)
+}
+
+fn begin(image: &Image, hardware: &Hardware, devices: Devices) -> Engine {
     let root = Root::Memory(image.directory.join("root"));
     let backing = Backing { ram: None, root, under: Under::Private, devices };
-    let mut engine = Engine::start(&hardware(), image, &backing, false, None).unwrap();
+    let mut engine = Engine::start(hardware, image, &backing, false, None).unwrap();
     engine.become_who(who(image), LIMIT).unwrap();
     engine
 }
@@ -210,6 +213,19 @@ fn a_parallel_program_has_processors_and_memory_for_itself() {
             // All was there: what it allocates are hundreds of pages, and its threads' stacks.
             let faults = said.trim().strip_suffix(" page faults").and_then(|said| said.rsplit(' ').next());
             assert!(faults.unwrap().parse::<u32>().unwrap() < 100, "{said}");
+        }
+    }
+}
+
+#[test]
+fn each_thread_has_the_next_processor_for_itself() {
+    let Some(place) = Place::new("threads") else { return };
+    let image = place.image(&["../library-os/examples/threads.c"]);
+    // What is taken before the program begins is the rest of the memory, however much there is.
+    for memory_mb in [128, 320] {
+        let mut engine = begin(&image, &with_memory(memory_mb << 20), Devices::default());
+        for _ in 0..2 {
+            assert_eq!(run(&mut engine, &["threads"]), ("0 1 0\n".into(), Ended::Exited(0)), "{memory_mb}");
         }
     }
 }
