@@ -189,7 +189,7 @@ fn own_kind(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
             comb_vm::control::AskError::Gone(..) => Kind::NoAnswer,
         });
     }
-    if let Some(comb_vm::image::ImageError::None(_)) = error.downcast_ref::<comb_vm::image::ImageError>() {
+    if let Some(comb_vm::image::ImageError::None(..)) = error.downcast_ref::<comb_vm::image::ImageError>() {
         return Some(Kind::NotFound);
     }
     if let Some(comb_vm::snapshot::SnapshotError::None(_)) =

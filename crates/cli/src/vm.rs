@@ -124,8 +124,11 @@ struct Create {
     /// Copy what this directory contains into its root
     #[arg(long, value_name = "DIRECTORY")]
     with: Option<PathBuf>,
+    /// Have this program of this machine's in it, too, with the libraries that it is linked with: by the same path as here, and by its name. May be repeated
+    #[arg(long = "bring", value_name = "PROGRAM")]
+    brings: Vec<PathBuf>,
     /// This program alone, which was linked with libcomb_library_os.a: no shell, no files, no other process
-    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["packages", "room"])]
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["packages", "room", "brings"])]
     program: Option<PathBuf>,
     /// How much is to be free in its root file system, in megabytes
     #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65_536))]
@@ -389,6 +392,7 @@ impl Create {
             kernel: self.kernel,
             packages: self.packages,
             with: self.with,
+            brings: self.brings,
             room_mb: self.room,
             program: self.program,
         };

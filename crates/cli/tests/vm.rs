@@ -353,7 +353,9 @@ fn what_cannot_be_run_is_said() {
         Place::new("said", &std::env::temp_dir().join(format!("comb-vm-none-{}", std::process::id())));
     let (said, code) = place.fails(&["vm", "clone", "nothing"]);
     assert!(
-        said.contains("there is no image `nothing`: `comb vm create nothing --from-debian`") && code == 4,
+        said.contains("there is no image `nothing` in /")
+            && said.contains("`comb vm create nothing --from-debian`")
+            && code == 4,
         "{said}"
     );
     let (said, code) = place.fails(&["vm", "exec", "nobody", "--", "true"]);

@@ -1,4 +1,4 @@
-//! Machines move between hosts while they run, and whatever fails on the way, each goes on at exactly one place.
+//! Machines move between hosts while they run, and whatever fails on the way, each goes on at exactly one place; and a machine can be a host itself.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -30,6 +30,8 @@ mod room;
 
 #[path = "vm/guest_kernel.rs"]
 mod guest_kernel;
+#[path = "vm/joining.rs"]
+mod joining;
 
 use guest_kernel::{guest_kernel, place};
 use room::{Host, Room};

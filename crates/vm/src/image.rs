@@ -1,5 +1,6 @@
 //! Images: what a machine begins from. A kernel, what that begins with, and a root file system, in a directory that is never written to again.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,8 +34,8 @@ pub struct Image {
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// Nothing has this name.
-    #[error("there is no image `{0}`: `comb vm create {0} --from-debian` makes one")]
-    None(Name),
+    #[error("there is no image `{0}` in {1}: `comb vm create {0} --from-debian` makes one")]
+    None(Name, PathBuf),
     /// Something has.
     #[error("there is an image `{0}` already")]
     Exists(Name),
@@ -60,6 +61,8 @@ pub struct Recipe {
     pub packages: Vec<String>,
     /// What a directory contains, at the root.
     pub with: Option<PathBuf>,
+    /// Programs of the host's, with the libraries that they are linked with: by the same path as here.
+    pub brings: Vec<PathBuf>,
     /// How much is to be free in its root, in megabytes.
     pub room_mb: u32,
     /// This program alone, with neither an agent nor a root.
@@ -90,7 +93,7 @@ impl Images {
     pub fn open(&self, name: &Name) -> Result<Image, ImageError> {
         let directory = self.directory.join(name.as_str());
         if !directory.exists() {
-            return Err(ImageError::None(name.clone()));
+            return Err(ImageError::None(name.clone(), self.directory.clone()));
         }
         let broken = |file: &str, why: &dyn std::fmt::Display| {
             ImageError::Broken(directory.clone(), format!("{file}: {why}"))
@@ -147,7 +150,7 @@ impl Images {
     pub fn remove(&self, name: &Name) -> Result<(), ImageError> {
         let image = self.directory.join(name.as_str());
         if !image.exists() {
-            return Err(ImageError::None(name.clone()));
+            return Err(ImageError::None(name.clone(), self.directory.clone()));
         }
         std::fs::remove_dir_all(&image).map_err(|error| ImageError::Host(image, error))
     }
@@ -170,6 +173,12 @@ fn run_build(directory: &Path, recipe: &Recipe, says: &mut dyn FnMut(&str)) -> R
         Some(with) => command.env("WITH", std::path::absolute(with).map_err(fails)?),
         None => command.env_remove("WITH"),
     };
+    let mut brings = OsString::new();
+    for program in &recipe.brings {
+        brings.push(std::path::absolute(program).map_err(fails)?);
+        brings.push("\n");
+    }
+    command.env("BRING", brings);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(fails)?;
     let errors = child.stderr.take().expect("it is piped");

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Makes an image from Debian's packages: a kernel, what it begins with, and a root file system, in a directory that is empty.
 #
-#   OUT=DIRECTORY AGENT=PROGRAM [KERNEL=DEB] [PACKAGES="gcc make"] [WITH=DIRECTORY] [ROOM=MEGABYTES] build.sh
+#   OUT=DIRECTORY AGENT=PROGRAM [KERNEL=DEB] [PACKAGES="gcc make"] [WITH=DIRECTORY] [BRING=PROGRAMS] [ROOM=MEGABYTES] build.sh
 #   OUT=DIRECTORY PROGRAM=PROGRAM [KERNEL=DEB] [WITH=DIRECTORY] build.sh
 #
 # With PROGRAM there is that program alone, which was linked with the library operating system.
+# BRING are programs of this machine's, a line each: they are there by the same path, and by their name alone.
 # Without PACKAGES the root has busybox, the agent and nothing else; with them it is a small Debian. Says on each line what it does.
 set -eu
 
@@ -124,6 +125,14 @@ if [ -n "${WITH:-}" ]; then
   cp -a "$WITH/." root
 fi
 with_libraries "$AGENT" /sbin/comb-guest
+echo "${BRING:-}" | while read -r program; do
+  [ -n "$program" ] || continue
+  [ -f "$program" ] && [ -x "$program" ] || fail "$program: there is no such program"
+  say "brings $program"
+  with_libraries "$program" "$program"
+  name=$(basename "$program")
+  [ -e "root/bin/$name" ] || ln -s "$program" "root/bin/$name"
+done
 ln -sf /bin/busybox root/sbin/init
 cat >root/etc/inittab <<'END'
 ::sysinit:/etc/begin
