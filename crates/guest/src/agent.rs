@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::frames::{FrameError, Frames, framed};
 use crate::segment;
-use crate::wire::{Command, Ended, FromGuest, MemoryShown, ToGuest, VERSION, WINDOW_BYTES};
+use crate::wire::{Command, Ended, FromGuest, MemoryShown, SERIAL_BYTES, ToGuest, VERSION, WINDOW_BYTES};
 
 mod becoming;
 mod network;
@@ -29,14 +29,16 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 pub fn serve(port: &Path) -> io::Result<()> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let port = File::options().read(true).write(true).custom_flags(flags).open(port)?;
-    // A serial line would make of what is said what a terminal makes of it.
-    let line = rustix::termios::tcgetattr(&port);
-    if let Ok(mut line) = line.clone() {
+    let mut runs = processes::Processes;
+    let mut agent = Agent::on(&port, &mut runs);
+    if let Ok(mut line) = rustix::termios::tcgetattr(&port) {
         line.make_raw();
         rustix::termios::tcsetattr(&port, rustix::termios::OptionalActions::Now, &line)?;
+        agent.is_serial = true;
+        // Before this a line would have made of what is said what a terminal makes of it.
+        agent.say(&FromGuest::Hears { bytes: SERIAL_BYTES.try_into().expect("it is small") });
     }
-    let mut runs = processes::Processes;
-    Agent { is_serial: line.is_ok(), ..Agent::on(&port, &mut runs) }.serve().map(drop)
+    agent.serve().map(drop)
 }
 
 /// The same over a port, or a socket, that is open and never waits.
@@ -217,7 +219,7 @@ impl<'a> Agent<'a> {
                     self.came.push(&some[..read]);
                     if self.is_serial {
                         let bytes = u32::try_from(read).expect("a buffer's");
-                        self.say(&FromGuest::Heard { bytes });
+                        self.say(&FromGuest::Hears { bytes });
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),

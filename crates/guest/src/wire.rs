@@ -149,8 +149,8 @@ pub enum FromGuest {
         /// How.
         how: Ended,
     },
-    /// So much of what the host has said was read: said over a serial line alone.
-    Heard {
+    /// So much more may be said: over a serial line alone, where at first nothing may.
+    Hears {
         /// So many bytes.
         bytes: u32,
     },

@@ -281,6 +281,13 @@ impl Engine {
     /// Tells the guest who it is, and waits until it has become that: then it is at work.
     pub fn become_who(&mut self, who: Become, limit: Duration) -> Result<(), EngineError> {
         let until = Instant::now() + limit;
+        while self.is_serial() {
+            match self.hear(until)? {
+                Some(FromGuest::Hears { .. }) => break,
+                Some(_) => {}
+                None => return Err(EngineError::NotBegun(limit)),
+            }
+        }
         self.say(&ToGuest::Become(who)).map_err(lost)?;
         loop {
             match self.hear(until)? {

@@ -377,7 +377,7 @@ impl<'a> Monitor<'a> {
             stops_by: None,
             end: None,
             agent_goes: rest.goes,
-            unheard: 0,
+            unheard: SERIAL_BYTES,
             console_goes: Vec::new(),
             recent: Vec::new(),
             asked: started,
@@ -640,7 +640,7 @@ impl<'a> Monitor<'a> {
             FromGuest::Output { exec, is_error, bytes } => {
                 self.tell_user(exec, &Answer::Output { is_error, bytes });
             }
-            FromGuest::Heard { bytes } => self.unheard = self.unheard.saturating_sub(bytes as usize),
+            FromGuest::Hears { bytes } => self.unheard = self.unheard.saturating_sub(bytes as usize),
             FromGuest::Taken { exec, bytes } => self.tell_user(exec, &Answer::Taken(bytes)),
             FromGuest::Ended { exec, how } => {
                 self.tell_user(exec, &Answer::Ended(how));
