@@ -46,14 +46,13 @@ struct Seen {
     /// So many answers are awaited that say how it is.
     awaited: u32,
     shown: Option<Shown>,
-    /// What it had when this was last another amount.
-    bytes: u64,
     /// What the guest's kernel does not count as memory, when nothing was on its way last.
     uncounted_bytes: u64,
     /// What it uses.
     used_bytes: u64,
+    /// When what it had, or was to have, was last another amount.
     changed: Instant,
-    /// What it had, or was to have, became less then.
+    /// What it was to have became less then; or what it had, while it was to have as much as before.
     is_less: bool,
     /// What its guest had counted, and when.
     counted: Option<(Instant, u64, u64)>,
@@ -139,7 +138,6 @@ impl Seen {
             line,
             awaited: 0,
             shown: None,
-            bytes: 0,
             uncounted_bytes: 0,
             used_bytes: 0,
             changed: Instant::now(),
@@ -177,11 +175,11 @@ impl Seen {
     fn take(&mut self, shown: Shown) {
         let now = Instant::now();
         let before = self.shown.as_ref().filter(|before| before.engine == shown.engine);
-        let wanted_before = before.map(|before| before.memory.wanted_bytes);
-        if wanted_before != Some(shown.memory.wanted_bytes) || self.bytes != shown.memory.bytes {
-            self.is_less = wanted_before.is_some_and(|wanted| shown.memory.wanted_bytes < wanted)
-                || (wanted_before == Some(shown.memory.wanted_bytes) && shown.memory.bytes < self.bytes);
-            (self.bytes, self.changed) = (shown.memory.bytes, now);
+        let had = before.map(|before| (before.memory.wanted_bytes, before.memory.bytes));
+        let has = (shown.memory.wanted_bytes, shown.memory.bytes);
+        if had != Some(has) {
+            self.is_less = had.is_some_and(|had| has < had);
+            self.changed = now;
         }
         if shown.memory.bytes == shown.memory.wanted_bytes && now > self.changed + MEASURED_OVER {
             self.uncounted_bytes = shown.memory.bytes.saturating_sub(shown.guest.total_bytes);
