@@ -223,6 +223,8 @@ fn a_machine_goes_on_from_where_it_was_saved() {
     assert_eq!(place.within("second", "cat /etc/word"), "kept");
     let (said, code) = place.fails(&["vm", "restore", "before"]);
     assert!(said.contains("there is no snapshot `before`") && code == 4, "{said}");
+    let (said, _) = place.fails(&["vm", "run", "small", "--memory", "900000G"]);
+    assert!(said.contains("is too large for this host, which has "), "{said}");
 }
 
 #[test]

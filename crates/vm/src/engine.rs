@@ -41,6 +41,9 @@ pub enum EngineError {
     /// There is no engine.
     #[error("{0} is not installed here (apt install {1})")]
     NotInstalled(&'static str, &'static str),
+    /// Its machine is to have more memory than there is, on disk as well.
+    #[error("a machine of {} MiB is too large for this host, which has {} MiB", .0 >> 20, .1 >> 20)]
+    TooLarge(u64, u64),
     /// It ended before it had a machine.
     #[error("the engine ended: {0}")]
     Ended(String),
@@ -93,6 +96,10 @@ impl Engine {
         waits: bool,
         cgroup: Option<&Path>,
     ) -> Result<Self, EngineError> {
+        let (most, all) = (*hardware.may_have().end(), host_bytes());
+        if most > all {
+            return Err(EngineError::TooLarge(most, all));
+        }
         let host = |what| move |error| EngineError::Host(what, error);
         let pair = || inherited().map_err(host("a line to the engine"));
         let ((qmp, qmp_theirs), (console, console_theirs), (agent, agent_theirs)) =
@@ -355,6 +362,12 @@ impl Engine {
             }
         }
     }
+}
+
+/// All memory of the host, and what it has on disk to help it out.
+fn host_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_add(info.totalswap).saturating_mul(info.mem_unit.into())
 }
 
 /// Ends an engine, and says what it has said last.

@@ -38,7 +38,7 @@ pub struct Of {
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     /// Nothing has this name.
-    #[error("there is no snapshot `{0}`")]
+    #[error("there is no snapshot `{0}`: `comb vm snapshots` lists them")]
     None(Name),
     /// Something has.
     #[error("there is a snapshot `{0}` already")]
