@@ -17,6 +17,8 @@ mod files;
 mod guest_kernel;
 #[path = "vm/guests.rs"]
 mod guests;
+#[path = "vm/images.rs"]
+mod images;
 #[path = "vm/memory.rs"]
 mod memory;
 

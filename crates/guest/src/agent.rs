@@ -423,7 +423,7 @@ mod tests {
 
     /// The host's side of a port that is served.
     struct Host {
-        line: UnixStream,
+        line: File,
         came: Frames,
     }
 
@@ -432,8 +432,11 @@ mod tests {
             let (line, theirs) = UnixStream::pair().unwrap();
             theirs.set_nonblocking(true).unwrap();
             std::thread::spawn(move || serve_on(&File::from(OwnedFd::from(theirs))));
-            line.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-            Self { line, came: Frames::default() }
+            Self::at(OwnedFd::from(line))
+        }
+
+        fn at(line: OwnedFd) -> Self {
+            Self { line: File::from(line), came: Frames::default() }
         }
 
         fn say(&mut self, said: &ToGuest) {
@@ -445,6 +448,9 @@ mod tests {
                 if let Some(said) = self.came.take().unwrap() {
                     return said;
                 }
+                let mut polled = [PollFd::new(&self.line, PollFlags::IN)];
+                let limit = Duration::from_secs(60).try_into().unwrap();
+                assert_eq!(rustix::event::poll(&mut polled, Some(&limit)).unwrap(), 1, "it says something");
                 let mut some = [0; 4096];
                 let read = self.line.read(&mut some).unwrap();
                 assert!(read > 0);
@@ -493,6 +499,23 @@ mod tests {
         assert!(why.contains("/nowhere/at-all: No such file"), "{why}");
         host.say(&ToGuest::Exec { exec: 3, command: Command::default() });
         assert!(matches!(host.hear_out(3).2, Ended::NotRun(_)));
+    }
+
+    #[test]
+    fn a_line_is_raw_before_the_host_is_let_speak() {
+        let host =
+            rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).unwrap();
+        rustix::pty::unlockpt(&host).unwrap();
+        let name = rustix::pty::ptsname(&host, Vec::new()).unwrap().into_string().unwrap();
+        std::thread::spawn(move || serve(Path::new(&name)));
+        let mut host = Host::at(host);
+        assert_eq!(host.hear(), FromGuest::Hears { bytes: SERIAL_BYTES.try_into().unwrap() });
+        // What a terminal would take for an interrupt, the end of a line or of all arrives as any other byte.
+        for number in 0..128 {
+            host.say(&ToGuest::Ping { number });
+            assert!(matches!(host.hear(), FromGuest::Hears { bytes: 1.. }));
+            assert!(matches!(host.hear(), FromGuest::Pong { number: same, .. } if same == number));
+        }
     }
 
     #[test]

@@ -291,7 +291,7 @@ struct Monitor<'a> {
     stops_by: Option<Instant>,
     end: Option<End>,
     agent_goes: Vec<u8>,
-    /// Of what has gone there, so much was not read yet, as far as that is told.
+    /// Over a serial line: of what may be on the way, so much was not read yet, or may not be said yet.
     unheard: usize,
     console_goes: Vec<u8>,
     recent: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Guests that hang, what time it is in them, and whose root is a Debian.
+//! Guests that hang, and what time it is in them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -68,39 +68,4 @@ fn a_guest_that_answers_nothing_hangs_and_is_replaced() {
     assert_eq!(place.within("stands", "hostname"), "stands");
     let bystander = place.await_machine("bystander", |machine| machine["state"] == "up");
     assert_eq!(bystander["replaced"], 0);
-}
-
-/// In the place of debootstrap, which takes a minute and a network: a root that has busybox, and knows what was asked for.
-const DEBOOTSTRAP: &str = "#!/bin/sh\nfor root; do :; done\nmkdir -p $root/bin $root/sbin $root/etc $root/proc $root/sys $root/dev \
-    $root/tmp $root/run $root/root $root/var/cache/apt/archives $root/var/lib/apt/lists\n\
-    cp $(command -v busybox) $root/bin/busybox\nfor name in sh cat; do ln -s busybox $root/bin/$name; done\n\
-    echo Debian > $root/sbin/init\necho \"$@\" > $root/etc/asked\n";
-
-#[test]
-fn a_root_can_be_a_small_debian() {
-    use std::os::unix::fs::PermissionsExt;
-
-    let Some(kernel) = guest_kernel() else { return };
-    let state = std::env::temp_dir().join(format!("comb-vm-debian-state-{}", std::process::id()));
-    let place = Place::new("debian", &state);
-    let programs = place.directory.join("programs");
-    fs::create_dir(&programs).unwrap();
-    let program = programs.join("debootstrap");
-    fs::write(&program, DEBOOTSTRAP).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let words = ["vm", "create", "build", "--from-debian", "--packages", "gcc,make", "--kernel"];
-    let output = place.comb(&words).arg(kernel).env("PATH", path).output().unwrap();
-    if !rustix::process::geteuid().is_root() {
-        let said = String::from_utf8(output.stderr).unwrap();
-        return assert!(said.contains("an image with packages is made by root"), "{said}");
-    }
-    assert!(output.status.success(), "{output:?}");
-    place.says(&["vm", "run", "build"]);
-    assert_eq!(
-        place.within("build-1", "cat /etc/asked"),
-        "--variant=minbase --include=busybox,gcc,make bookworm root"
-    );
-    place.says(&["vm", "kill", "--all"]);
-    fs::remove_dir_all(state).unwrap();
 }

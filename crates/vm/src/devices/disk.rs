@@ -6,6 +6,7 @@ mod overlay;
 mod pieces;
 mod ranges;
 mod request;
+mod telling;
 #[cfg(test)]
 mod tests;
 

@@ -125,7 +125,7 @@ if [ -n "${WITH:-}" ]; then
   cp -a "$WITH/." root
 fi
 with_libraries "$AGENT" /sbin/comb-guest
-echo "${BRING:-}" | while read -r program; do
+printf '%s' "${BRING:-}" | while IFS= read -r program; do
   [ -n "$program" ] || continue
   [ -f "$program" ] && [ -x "$program" ] || fail "$program: there is no such program"
   say "brings $program"
