@@ -9,14 +9,15 @@
 //! | it is stopped, or gone | it hangs |
 //! | it slept between the two looks, and its alarm is over, and so did all other threads of the cell | it is asked whether it is there, which wakes it. Whoever sleeps on after that hangs: it waits for something else |
 //! | it slept, and another thread of the cell did not | nothing is known: it may wait for that one, and that one for a core |
-//! | it had a core for long since it came round, and once more since the first look, and did not come round again | it hangs |
+//! | it had a core for long since it came round, and once more since that core was seen to go, and did not come round again | it hangs |
 //! | it waited for a core, or had one only for a moment | nothing is known: look again, and say nothing meanwhile |
 //!
 //! An alarm alone says nothing: that of a processor which the host of a virtual machine has taken away for some milliseconds is late, and a healthy cell sleeps on
 //! until it comes. A question makes it runnable at once, wherever it sleeps.
 //!
 //! Nor does it say much that a thread had a core for long: while the host has taken its processor away, that time counts as the thread's, and on a busy machine
-//! another thread is next. It comes round as soon as it is its turn again.
+//! another thread is next. It comes round as soon as it is its turn again. So the clock of that processor is looked at as well: when it has been seen to go, the
+//! thread has to have a core once more.
 //!
 //! Beside the time, a cell writes for how long its thread has had a core until then: what the kernel says later is more by what it had since.
 //!
@@ -26,7 +27,10 @@ use std::time::{Duration, Instant};
 
 use comb_types::CellId;
 
+use self::pulse::Pulse;
 use crate::clock::{monotonic_ns, own_thread_ns};
+
+mod pulse;
 
 /// How often a cell comes round at least, with nothing to do. To be woken is most of what a cell at rest takes.
 pub const TICK: Duration = Duration::from_millis(12);
@@ -42,6 +46,8 @@ pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 const LONGEST_TURN: Duration = Duration::from_millis(4);
 /// A loop that has much to do shows so often that it goes round: it has a core for no longer than this and a turn between two words.
 pub(crate) const BETWEEN_TICKS: Duration = Duration::from_millis(1);
+/// A processor whose clock stands for so long is no longer waited for: nobody takes one away for longer, but there are kernels that wake no clock beside one thread.
+const PULSELESS: Duration = Duration::from_secs(1);
 /// For so long a thread that moves has a core since its last tick at most.
 const LONGEST: Duration = LONGEST_TURN.saturating_add(BETWEEN_TICKS);
 
@@ -68,29 +74,41 @@ impl Tick {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Thread {
     state: u8,
+    processor: usize,
     ran_ns: u64,
 }
 
 impl Thread {
     /// Of the first thread of a process; none if that is gone.
     fn of(process: u32) -> Option<Self> {
-        let state = state_of(process, &process.to_string())?;
+        let (state, processor) = state_of(process, &process.to_string())?;
         let times = std::fs::read_to_string(format!("/proc/{process}/task/{process}/schedstat")).ok()?;
         let ran_ns = times.split_whitespace().next()?.parse().ok()?;
-        Some(Self { state, ran_ns })
+        Some(Self { state, processor, ran_ns })
+    }
+
+    /// It does not go on by itself.
+    fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't' | b'Z' | b'X')
     }
 }
 
-fn state_of(process: u32, thread: &str) -> Option<u8> {
+/// What a thread does, as a letter, and the processor that it is on or was on.
+fn state_of(process: u32, thread: &str) -> Option<(u8, usize)> {
     let stat = std::fs::read(format!("/proc/{process}/task/{thread}/stat")).ok()?;
     // Behind the name, which may contain anything.
-    stat.iter().rposition(|&byte| byte == b')').and_then(|end| stat.get(end + 2)).copied()
+    let behind = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let mut words = std::str::from_utf8(&stat[behind..]).ok()?.split_whitespace();
+    let state = *words.next()?.as_bytes().first()?;
+    Some((state, words.nth(35)?.parse().ok()?))
 }
 
 /// Whether all threads of a process sleep.
 pub(crate) fn all_sleep(process: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    threads.filter_map(|thread| state_of(process, thread.file_name().to_str()?)).all(|state| state == b'S')
+    threads
+        .filter_map(|thread| state_of(process, thread.file_name().to_str()?))
+        .all(|(state, _)| state == b'S')
 }
 
 /// What comes of a look.
@@ -114,6 +132,10 @@ pub(crate) struct Suspicion {
     looked_ns: u64,
     first: Option<Thread>,
     is_asked: bool,
+    /// Of the processor that it has had for long.
+    pulse: Option<Pulse>,
+    /// That one was seen to go since.
+    goes: bool,
 }
 
 impl Suspicion {
@@ -121,7 +143,15 @@ impl Suspicion {
     pub(crate) fn of(process: u32, tick: Tick) -> Option<Self> {
         let now = monotonic_ns();
         let is_late = now.saturating_sub(tick.at_ns) >= as_ns(LATE);
-        is_late.then(|| Self { process, tick, looked_ns: now, first: Thread::of(process), is_asked: false })
+        is_late.then(|| Self {
+            process,
+            tick,
+            looked_ns: now,
+            first: Thread::of(process),
+            is_asked: false,
+            pulse: None,
+            goes: false,
+        })
     }
 
     /// Looks again; the cell shows such a tick now.
@@ -137,6 +167,8 @@ impl Suspicion {
         let others_sleep = || all_sleep(self.process);
         let between = Duration::from_nanos(now - self.looked_ns);
         let sight = judge(tick.ran_ns, self.first, second, between, self.lasts() >= OVERSLEPT, others_sleep);
+        let looper = second.filter(|thread| sight == Sight::Hangs && !thread.is_stopped());
+        let sight = looper.map_or(sight, |thread| self.loops(Pulse::of(thread.processor)));
         match sight {
             Sight::Asleep if self.is_asked => return Sight::Hangs,
             Sight::Asleep | Sight::Anew => {
@@ -146,6 +178,21 @@ impl Suspicion {
             _ => {}
         }
         sight
+    }
+
+    /// It has had a processor for long, which has such a pulse now.
+    fn loops(&mut self, pulse: Option<Pulse>) -> Sight {
+        let Some(pulse) = pulse.filter(|_| !self.goes && self.lasts() < PULSELESS) else {
+            return Sight::Hangs;
+        };
+        match self.pulse.replace(pulse).filter(|before| before.processor == pulse.processor) {
+            // What counted as the thread's while the processor was away is behind it from now on.
+            Some(before) if before != pulse => {
+                self.goes = true;
+                Sight::Anew
+            }
+            _ => Sight::Unclear,
+        }
     }
 
     /// When it is looked at again.
@@ -172,7 +219,7 @@ fn judge(
     // Whoever shows more than it can have had is looked at twice instead.
     let ran_since_tick = Duration::from_nanos(second.ran_ns.saturating_sub(ran_ns.min(first.ran_ns)));
     match second.state {
-        b'T' | b't' | b'Z' | b'X' => Sight::Hangs,
+        _ if second.is_stopped() => Sight::Hangs,
         // What it had between the looks may be the rest of a turn that began before, but not so much.
         _ if ran_since_tick >= LONGEST && ran >= BETWEEN_TICKS => Sight::Hangs,
         _ if between < BETWEEN_LOOKS => Sight::Unclear,
@@ -231,7 +278,7 @@ mod tests {
     }
 
     fn thread(state: u8, ran_ms: u64) -> Option<Thread> {
-        Some(Thread { state, ran_ns: ran_ms * 1_000_000 })
+        Some(Thread { state, processor: 0, ran_ns: ran_ms * 1_000_000 })
     }
 
     #[test]
@@ -309,7 +356,7 @@ mod tests {
     fn one_that_sleeps_is_asked_before_it_is_said_that_it_hangs() {
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let begins = Instant::now();
-        while state_of(sleeper.id(), &sleeper.id().to_string()) != Some(b'S') {
+        while state_of(sleeper.id(), &sleeper.id().to_string()).is_none_or(|(state, _)| state != b'S') {
             assert!(begins.elapsed() < Duration::from_secs(20), "it never sleeps");
             std::thread::yield_now();
         }
@@ -323,6 +370,45 @@ mod tests {
         assert_eq!([next(), next()], [Sight::Asleep, Sight::Hangs]);
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
+    }
+
+    /// While the host has taken a processor away, another one sees the thread on it run and run.
+    #[test]
+    fn one_whose_processor_stands_does_not_loop() {
+        let tick = Tick { at_ns: monotonic_ns() - as_ns(OVERDUE), ran_ns: 0 };
+        let mut suspicion = Suspicion::of(std::process::id(), tick).expect("overdue");
+        let at =
+            |suspicion: &mut Suspicion, processor, beats| suspicion.loops(Some(Pulse { processor, beats }));
+        assert_eq!([0; 3].map(|_| at(&mut suspicion, 0, 7)), [Sight::Unclear; 3], "it stands");
+        assert_eq!(at(&mut suspicion, 1, 8), Sight::Unclear, "the thread has gone to another one");
+        assert_eq!({ suspicion }.loops(None), Sight::Hangs, "nobody says whether it goes");
+        let mut old = suspicion;
+        old.tick.at_ns -= as_ns(PULSELESS);
+        assert_eq!(at(&mut old, 1, 8), Sight::Hangs, "for too long");
+        assert_eq!(at(&mut suspicion, 1, 9), Sight::Anew, "it goes");
+        assert_eq!(at(&mut suspicion, 1, 9), Sight::Hangs, "and the thread has had it since");
+    }
+
+    #[test]
+    fn one_that_loops_is_found_by_the_clock_of_its_processor() {
+        let mut looper =
+            std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let tick = Tick { at_ns: monotonic_ns(), ran_ns: 0 };
+        let mut sights = Vec::new();
+        let mut suspicion = loop {
+            std::thread::sleep(LATE);
+            if let Some(suspicion) = Suspicion::of(looper.id(), tick) {
+                break suspicion;
+            }
+        };
+        while sights.last() != Some(&Sight::Hangs) {
+            assert!(suspicion.lasts() < Duration::from_secs(20), "{sights:?}");
+            std::thread::sleep(suspicion.next_in());
+            sights.push(suspicion.look(tick));
+        }
+        assert!(sights.contains(&Sight::Anew), "it goes by the clock: {sights:?}");
+        looper.kill().unwrap();
+        looper.wait().unwrap();
     }
 
     #[test]

@@ -456,7 +456,7 @@ fn it_ends_with_a_cell_and_begins_anew_behind_the_recovery() {
     comb.wait_for("hints again", || comb.decisions(4));
     let status = comb.status();
     let lives: Vec<u64> = (0..4).map(|cell| status["cells"][cell]["incarnation"].as_u64().unwrap()).collect();
-    assert_eq!(lives, [1, 3, 1, 1]);
+    assert_eq!(lives, [1, 3, 1, 1], "{}", comb.log());
     comb.ok(&["down"]);
     assert!(!comb.directory().exists());
 }
