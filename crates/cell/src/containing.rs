@@ -483,7 +483,8 @@ impl Look {
             (Ok(_), Finding::Corrupt) => return others.is_corrupt(self.suspect),
             (Ok(tick), _) => tick,
         };
-        self.suspicion = self.suspicion.take().or_else(|| Suspicion::of(process, tick));
+        self.suspicion =
+            self.suspicion.take().or_else(|| Some(Suspicion::of(process, tick)?.found_by_another()));
         let Some(suspicion) = &mut self.suspicion else { return Some(false) };
         match suspicion.look(tick) {
             Sight::Moves => Some(false),

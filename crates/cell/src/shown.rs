@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comb_containment::alerts::Finding;
 use comb_memory::careful::{Careful, CarefulError, Peer, Source, careful};
@@ -24,9 +24,6 @@ use crate::watch::{self, Sight, Suspicion, Tick};
 
 /// Room for what a cell shows. Only what is used takes memory.
 const SHOWN_BYTES: u64 = 64 << 20;
-
-/// Somebody who belongs to no cell looks at one for so long.
-const LONGEST_LOOK: Duration = Duration::from_millis(30);
 
 /// Why a cell cannot show anything.
 #[derive(Debug, thiserror::Error)]
@@ -452,17 +449,17 @@ pub fn has_failed(file: &OwnedFd, cell: CellId, incarnation: u64, process: u32) 
     if others.is_corrupt(cell) == Some(true) {
         return true;
     }
-    let Some(mut suspicion) = Suspicion::of(process, first) else { return false };
-    // Whoever says that it hangs has asked it.
-    let since = Instant::now();
-    while since.elapsed() < LONGEST_LOOK {
+    let Some(suspicion) = Suspicion::of(process, first) else { return false };
+    let mut suspicion = suspicion.found_by_another();
+    let mut look = || {
         std::thread::sleep(Duration::from_millis(3));
-        match moved(&others).map_or(Sight::Hangs, |moved| suspicion.look(moved)) {
-            Sight::Unclear | Sight::Anew | Sight::Asleep => {}
-            sight => return sight == Sight::Hangs,
-        }
+        moved(&others).map_or(Sight::Hangs, |moved| suspicion.look(moved))
+    };
+    // Whoever says that it hangs has asked it.
+    match look() {
+        Sight::Asleep => look() == Sight::Hangs,
+        sight => sight == Sight::Hangs,
     }
-    false
 }
 
 #[cfg(test)]

@@ -132,9 +132,9 @@ pub(crate) struct Suspicion {
     looked_ns: u64,
     first: Option<Thread>,
     is_asked: bool,
-    /// Of the processor that it has had for long.
+    /// Of the processor that it has had for long, as it stood when that was seen: what went before says nothing.
     pulse: Option<Pulse>,
-    /// That one was seen to go since.
+    /// The processor was seen to go since.
     goes: bool,
 }
 
@@ -154,6 +154,11 @@ impl Suspicion {
         })
     }
 
+    /// Another cell has found that it hangs, and has looked at the clock of the processor for that: to look at it once more would only take longer.
+    pub(crate) fn found_by_another(self) -> Self {
+        Self { goes: true, ..self }
+    }
+
     /// Looks again; the cell shows such a tick now.
     pub(crate) fn look(&mut self, tick: Tick) -> Sight {
         let now = monotonic_ns();
@@ -168,7 +173,7 @@ impl Suspicion {
         let between = Duration::from_nanos(now - self.looked_ns);
         let sight = judge(tick.ran_ns, self.first, second, between, self.lasts() >= OVERSLEPT, others_sleep);
         let looper = second.filter(|thread| sight == Sight::Hangs && !thread.is_stopped());
-        let sight = looper.map_or(sight, |thread| self.loops(Pulse::of(thread.processor)));
+        let sight = looper.map_or(sight, |thread| self.loops(|| Pulse::of(thread.processor)));
         match sight {
             Sight::Asleep if self.is_asked => return Sight::Hangs,
             Sight::Asleep | Sight::Anew => {
@@ -181,10 +186,11 @@ impl Suspicion {
     }
 
     /// It has had a processor for long, which has such a pulse now.
-    fn loops(&mut self, pulse: Option<Pulse>) -> Sight {
-        let Some(pulse) = pulse.filter(|_| !self.goes && self.lasts() < PULSELESS) else {
+    fn loops(&mut self, pulse: impl FnOnce() -> Option<Pulse>) -> Sight {
+        if self.goes || self.lasts() >= PULSELESS {
             return Sight::Hangs;
-        };
+        }
+        let Some(pulse) = pulse() else { return Sight::Hangs };
         match self.pulse.replace(pulse).filter(|before| before.processor == pulse.processor) {
             // What counted as the thread's while the processor was away is behind it from now on.
             Some(before) if before != pulse => {
@@ -377,14 +383,16 @@ mod tests {
     fn one_whose_processor_stands_does_not_loop() {
         let tick = Tick { at_ns: monotonic_ns() - as_ns(OVERDUE), ran_ns: 0 };
         let mut suspicion = Suspicion::of(std::process::id(), tick).expect("overdue");
-        let at =
-            |suspicion: &mut Suspicion, processor, beats| suspicion.loops(Some(Pulse { processor, beats }));
+        let at = |suspicion: &mut Suspicion, processor, beats| {
+            suspicion.loops(|| Some(Pulse { processor, beats }))
+        };
         assert_eq!([0; 3].map(|_| at(&mut suspicion, 0, 7)), [Sight::Unclear; 3], "it stands");
         assert_eq!(at(&mut suspicion, 1, 8), Sight::Unclear, "the thread has gone to another one");
-        assert_eq!({ suspicion }.loops(None), Sight::Hangs, "nobody says whether it goes");
+        assert_eq!({ suspicion }.loops(|| None), Sight::Hangs, "nobody says whether it goes");
         let mut old = suspicion;
         old.tick.at_ns -= as_ns(PULSELESS);
         assert_eq!(at(&mut old, 1, 8), Sight::Hangs, "for too long");
+        assert_eq!(at(&mut suspicion.found_by_another(), 1, 8), Sight::Hangs, "who found it has seen it go");
         assert_eq!(at(&mut suspicion, 1, 9), Sight::Anew, "it goes");
         assert_eq!(at(&mut suspicion, 1, 9), Sight::Hangs, "and the thread has had it since");
     }
