@@ -52,14 +52,18 @@ impl Report {
 }
 
 /// Runs a command to its end. What it prints is shown as it comes; of what failed, the lines that say so come again in the reason.
-pub(crate) fn run(mut command: Command) -> Outcome {
+pub(crate) fn run(command: Command) -> Outcome {
+    run_showing(command, std::io::stdout())
+}
+
+fn run_showing(mut command: Command, to: impl Write) -> Outcome {
     let not_started =
         |error, command| Outcome::Failed(format!("{} could not be started: {error}", program(command)));
     let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(error) => return not_started(error, &command),
     };
-    let failures = child.stdout.take().map(|from| show(from, std::io::stdout())).unwrap_or_default();
+    let failures = child.stdout.take().map(|from| show(from, to)).unwrap_or_default();
     match child.wait() {
         Ok(status) if status.success() => Outcome::Passed,
         Ok(status) => Outcome::Failed(
@@ -126,17 +130,25 @@ mod tests {
 
     #[test]
     fn what_failed_is_said_again_in_the_reason() {
-        let panic = ["thread 'bad' (7) panicked at src/a.rs:1:2:", "not equal", "  left: 1", " right: 2"];
-        let text = format!("test good ... ok\ntest bad ... FAILED\n{}\nnote: more\nmore\n", panic.join("\n"));
-        // It goes elsewhere than to whoever reads of these tests, and takes it for one that failed.
-        let mut shown = Vec::new();
-        let failures = show(text.as_bytes(), &mut shown);
-        assert_eq!(failures[0], "test bad ... FAILED");
-        assert_eq!(failures[1..], panic);
-        assert_eq!(shown, text.as_bytes());
+        let panic = ["thread 'bad' (7) panicked at src/a.rs:1:2:", "not equal", "left: 1", "right: 2"];
+        let long = "thread 'long' (8) panicked at src/b.rs:3:4:";
+        let log: Vec<String> = (0..20).map(|line| format!("line {line}")).collect();
+        let text = format!(
+            "test good ... ok\ntest bad ... FAILED\n{}\nnote: more\nmore\n{long}\nshort\n\nmore\n{long}\n{}\n",
+            panic.join("\n"),
+            log.join("\n")
+        );
         let mut command = Command::new("sh");
-        command.args(["-c", "exit 3"]);
-        assert!(matches!(run(command), Outcome::Failed(reason) if reason == "exit status: 3"));
+        command.args(["-c", &format!("printf '%s' \"{text}\"; exit 3")]);
+        // Not to where these tests' own failures are read of.
+        let mut shown = Vec::new();
+        let Outcome::Failed(reason) = run_showing(command, &mut shown) else { panic!("it failed") };
+        let mut expected = vec!["exit status: 3", "test bad ... FAILED"];
+        expected.extend(panic);
+        expected.extend([long, "short", long]);
+        expected.extend(log[..8].iter().map(String::as_str));
+        assert_eq!(reason.lines().map(str::trim).collect::<Vec<_>>(), expected);
+        assert_eq!(shown, text.as_bytes());
         assert!(matches!(run(Command::new("true")), Outcome::Passed));
         assert!(matches!(run(Command::new("/no/such/program")), Outcome::Failed(_)));
     }

@@ -483,8 +483,7 @@ impl Look {
             (Ok(_), Finding::Corrupt) => return others.is_corrupt(self.suspect),
             (Ok(tick), _) => tick,
         };
-        self.suspicion =
-            self.suspicion.take().or_else(|| Some(Suspicion::of(process, tick)?.found_by_another()));
+        self.suspicion = self.suspicion.take().or_else(|| Some(Suspicion::of(process, tick)?.as_alleged()));
         let Some(suspicion) = &mut self.suspicion else { return Some(false) };
         match suspicion.look(tick) {
             Sight::Moves => Some(false),

@@ -449,8 +449,9 @@ pub fn has_failed(file: &OwnedFd, cell: CellId, incarnation: u64, process: u32) 
     if others.is_corrupt(cell) == Some(true) {
         return true;
     }
+    // A cell says so, or none has heard of it for long.
     let Some(suspicion) = Suspicion::of(process, first) else { return false };
-    let mut suspicion = suspicion.found_by_another();
+    let mut suspicion = suspicion.as_alleged();
     let mut look = || {
         std::thread::sleep(Duration::from_millis(3));
         moved(&others).map_or(Sight::Hangs, |moved| suspicion.look(moved))

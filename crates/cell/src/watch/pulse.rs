@@ -1,7 +1,4 @@
 //! Whether a processor goes: how often the kernel's clock has come round on it.
-//!
-//! The host of a virtual machine takes a processor away when it likes. Until it gives it back, the thread that was on it seems to run, as the kernel counts
-//! it from another processor; but the clock of that one stands.
 
 /// The clock of one processor, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
