@@ -389,8 +389,8 @@ mod tests {
     fn one_whose_processor_stands_does_not_loop() {
         let tick = Tick { at_ns: monotonic_ns() - as_ns(OVERDUE), ran_ns: 0 };
         let mut suspicion = Suspicion::of(std::process::id(), tick).expect("overdue");
-        let at = |suspicion: &mut Suspicion, processor, beats| {
-            suspicion.has_had(|| Some(Pulse { processor, beats }))
+        let at = |suspicion: &mut Suspicion, processor, count| {
+            suspicion.has_had(|| Some(Pulse { processor, count }))
         };
         assert_eq!([0; 3].map(|_| at(&mut suspicion, 0, 7)), [Sight::Unclear; 3], "it stands");
         assert_eq!(at(&mut suspicion, 1, 8), Sight::Unclear, "the thread has gone to another one");

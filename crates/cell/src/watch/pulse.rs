@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Pulse {
     pub(super) processor: usize,
-    pub(super) beats: u64,
+    /// How often it has come round.
+    pub(super) count: u64,
 }
 
 impl Pulse {
@@ -20,8 +21,8 @@ impl Pulse {
         let column = lines.next()?.split_whitespace().position(|column| column == name)?;
         let is_clock =
             |line: &&str| ["LOC:", "arch_timer", "riscv-timer"].iter().any(|clock| line.contains(clock));
-        let beats = lines.find(is_clock)?.split_whitespace().nth(1 + column)?.parse().ok()?;
-        Some(Self { processor, beats })
+        let count = lines.find(is_clock)?.split_whitespace().nth(1 + column)?.parse().ok()?;
+        Some(Self { processor, count })
     }
 }
 
@@ -32,10 +33,10 @@ mod tests {
     #[test]
     fn the_clock_of_a_processor_is_found_among_its_interrupts() {
         let x86 = "      CPU0   CPU2\n  8:   1   2  IO-APIC  8-edge  rtc0\nNMI:  3  4  Non-maskable interrupts\nLOC:  17  19  Local timer interrupts\n";
-        assert_eq!(Pulse::among(x86, 2), Some(Pulse { processor: 2, beats: 19 }));
+        assert_eq!(Pulse::among(x86, 2), Some(Pulse { processor: 2, count: 19 }));
         assert_eq!(Pulse::among(x86, 1), None, "it is not there");
         let arm = "      CPU0   CPU1\n 11:  40   41   GICv3  27 Level  arch_timer\nIPI0:  5  6  Rescheduling interrupts\n";
-        assert_eq!(Pulse::among(arm, 1), Some(Pulse { processor: 1, beats: 41 }));
+        assert_eq!(Pulse::among(arm, 1), Some(Pulse { processor: 1, count: 41 }));
         for nothing in ["", "CPU0\n", "CPU0\nLOC:\n", "CPU0\nLOC: many\n"] {
             assert_eq!(Pulse::among(nothing, 0), None);
         }
