@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use comb_vm::image::Images;
 use comb_vm::monitor::{Beginning, Order, Seat, Told, User, run};
 use comb_vm::moving::arriving::{self, Arrival, Places};
 use comb_vm::moving::record::Records;
-use comb_vm::moving::{MoveError, Passage, Rest, Talk, Way};
+use comb_vm::moving::{MoveError, Passage, Rest, Show, Talk, Way};
 use comb_vm::snapshot::Snapshots;
 use comb_vm::subnets::Subnets;
 use serde_json::Value;
@@ -196,6 +197,8 @@ fn a_machine_moves_to_another_host_and_back_and_misses_nothing() {
     assert!(moved["root_bytes"].as_u64().unwrap() >= 6_000_000, "{moved}");
     assert!(moved["still_us"].as_u64().unwrap() <= moved["took_us"].as_u64().unwrap(), "{moved}");
     assert_eq!(beta.says(&["vm", "images", "--json"]).matches("\"small\"").count(), 1);
+    // It can be asked there as soon as it has moved.
+    assert_eq!(beta.within("mover", "hostname"), "mover");
 
     // It is beta's, and nothing of it is here.
     let session = session.wait_with_output().unwrap();
@@ -207,7 +210,6 @@ fn a_machine_moves_to_another_host_and_back_and_misses_nothing() {
     assert_eq!(shown["cell"], 2, "{shown}");
     assert!(beta.says(&["task", "ls"]).contains("vm mover"));
     at = beta.await_progress("mover", at);
-    assert_eq!(beta.within("mover", "hostname"), "mover");
     wait_for("what had a line to alpha to end", || {
         let gone = "kill -0 $(cat /run/session) 2> /dev/null || echo gone";
         (beta.within("mover", gone) == "gone").then_some(())
@@ -349,6 +351,48 @@ struct Line {
     loses: Loses,
     written: usize,
     is_deaf: bool,
+    looks: Option<Looks>,
+}
+
+impl Line {
+    fn new(stream: UnixStream, loses: Loses) -> Self {
+        Self { stream, loses, written: 0, is_deaf: false, looks: None }
+    }
+}
+
+/// Compares the memory of both engines when a machine is given away: it runs at neither then.
+#[derive(Clone, Default)]
+struct Looks {
+    here: Arc<AtomicU32>,
+    there: Arc<AtomicU32>,
+    count: Arc<AtomicU32>,
+}
+
+impl Looks {
+    const PAGE: usize = 4096;
+
+    fn look(&self) {
+        let [here, there] = [&self.here, &self.there].map(|engine| memory(engine.load(Ordering::Relaxed)));
+        let pages = here.chunks(Self::PAGE).zip(there.chunks(Self::PAGE)).enumerate();
+        // What a guest has given back is nothing here.
+        let differ = pages.filter(|(_, (here, there))| here != there && here.iter().any(|&byte| byte != 0));
+        assert_eq!(differ.map(|(number, _)| number).collect::<Vec<_>>(), [0; 0], "pages are as they were");
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// All of an engine's machine's.
+fn memory(engine: u32) -> Vec<u8> {
+    let maps = fs::read_to_string(format!("/proc/{engine}/maps")).unwrap();
+    let begin = maps.lines().find_map(|line| {
+        let (begin, end) = line.split_once(' ')?.0.split_once('-')?;
+        let [begin, end] = [begin, end].map(|text| u64::from_str_radix(text, 16).unwrap());
+        (end - begin == Hardware::default().memory_bytes).then_some(begin)
+    });
+    let mut memory = vec![0; Hardware::default().memory_bytes as usize];
+    let file = fs::File::open(format!("/proc/{engine}/mem")).unwrap();
+    file.read_exact_at(&mut memory, begin.unwrap()).unwrap();
+    memory
 }
 
 impl Passage for Line {
@@ -367,6 +411,11 @@ impl Passage for Line {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.written += bytes.len();
+        if bytes == RUN
+            && let Some(looks) = &self.looks
+        {
+            looks.look();
+        }
         let is_cut = match self.loses {
             Loses::After(most) => self.written > most,
             Loses::Last => bytes == LAST,
@@ -413,7 +462,7 @@ impl House {
                 records: Records::at(house.directory.join("moves")),
                 machines: house.machines_there(),
             };
-            let line = Line { stream, loses: Loses::Nothing, written: 0, is_deaf: false };
+            let line = Line::new(stream, Loses::Nothing);
             let Ok(Some(mut arrival)) = arriving::hear(Talk::new(Box::new(line)), &places) else { return };
             let (name, image) = (arrival.machine.name.parse().unwrap(), arrival.image.clone());
             let beginning = Beginning::Arriving(Box::new(Beginning::Boot));
@@ -444,6 +493,7 @@ struct WayThere {
     /// Whether there are any after it.
     is_open: Arc<AtomicBool>,
     is_used: Arc<AtomicBool>,
+    looks: Looks,
 }
 
 struct Owner<'a> {
@@ -468,12 +518,13 @@ impl User for Owner<'_> {
             let (stream, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
             let loses = std::mem::replace(&mut *way.loses.lock().unwrap(), Loses::Nothing);
             way.to.receive(theirs, &way);
-            Ok(Box::new(Line { stream, loses, written: 0, is_deaf: false }))
+            Ok(Box::new(Line { looks: Some(way.looks.clone()), ..Line::new(stream, loses) }))
         })
     }
 
-    fn receive(&mut self, engine: &mut Engine, root: &Path) -> Result<Rest, MoveError> {
-        self.arrival.take().expect("it comes once").take_up(engine, root)
+    fn receive(&mut self, engine: &mut Engine, root: &Path, show: Show<'_>) -> Result<Rest, MoveError> {
+        self.way.looks.there.store(engine.process(), Ordering::Relaxed);
+        self.arrival.take().expect("it comes once").take_up(engine, root, show)
     }
 }
 
@@ -503,6 +554,7 @@ fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
         loses: Arc::new(Mutex::new(Loses::Nothing)),
         is_open: Arc::default(),
         is_used: Arc::default(),
+        looks: Looks::default(),
     };
     let image = Images::at(images.to_owned()).open(&"small".parse().unwrap()).unwrap();
     let hardware = Hardware { accelerator: Accelerator::of_host(), ..Hardware::default() };
@@ -515,7 +567,8 @@ fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
     let machines = here.machines_there();
     std::thread::spawn(move || run(&machines, &order, &mut Owner { way: owned, arrival: None }));
     wait_for("a machine", || here.machines_there().reach(&"mover".parse().unwrap()).ok());
-    here.await_machine("mover", "up");
+    let engine = here.await_machine("mover", "up")["engine"].as_u64().unwrap();
+    way.looks.here.store(u32::try_from(engine).unwrap(), Ordering::Relaxed);
     here.within("mover", WRITER);
     let mut at = here.await_progress("mover", 0);
     let moves = |loses: Loses, is_open: bool| {
@@ -564,6 +617,8 @@ fn whatever_is_lost_at_the_handover_one_goes_on_and_no_two() {
     );
     wait_for("nothing to be left here", || here.machines_there().names().is_empty().then_some(()));
     assert!(there.machines_there().names().is_empty());
+    // Each time that it was given away, whatever became of that.
+    assert_eq!(way.looks.count.load(Ordering::Relaxed), 3);
     wait_for("its record to go", || (there.records() == records).then_some(()));
     fs::remove_dir_all(directory).unwrap();
 }

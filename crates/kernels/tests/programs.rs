@@ -41,7 +41,13 @@ impl Drop for Place {
 
 /// What a program says on the host.
 fn native(program: &Path, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().expect("programs run on the host");
+    // While another test forks, a program that was just written may be open for writing there, and cannot be executed.
+    let output = loop {
+        match Command::new(program).args(arguments).output() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            output => break output.expect("programs run on the host"),
+        }
+    };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }

@@ -32,7 +32,7 @@ use crate::files::shelf::ShelfError;
 use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 use crate::memory::Memory;
-use crate::moving::{MoveError, Rest, Way};
+use crate::moving::{MoveError, Rest, Show, Way};
 use crate::names::Name;
 use crate::reading;
 use crate::segment::Segment;
@@ -194,8 +194,9 @@ pub trait User {
         Box::new(move || Err(why.clone()))
     }
 
-    /// Has an engine take up the machine that comes from another host, over this root: what its line to the guest had under way.
-    fn receive(&mut self, _engine: &mut Engine, _root: &Path) -> Result<Rest, MoveError> {
+    /// Has an engine take up the machine that comes from another host, over this root: what its line to the guest had under way. It is shown before anybody hears
+    /// that it has come.
+    fn receive(&mut self, _engine: &mut Engine, _root: &Path, _show: Show<'_>) -> Result<Rest, MoveError> {
         Err(MoveError::Here("nothing comes".into()))
     }
 }
@@ -248,9 +249,6 @@ fn run_all(
         let attachments = Attachments::begin(order, directory, cgroup, port)?;
         port = attachments.number();
         let mut monitor = Monitor::new(order, seat, attachments, clients, log, replaced, user)?;
-        if let Some((hidden, socket)) = monitor.clients.hidden.take() {
-            std::fs::rename(&hidden, &socket).map_err(|error| MonitorError::Host(socket, error))?;
-        }
         user.tell(Told::Engine(monitor.engine.process()));
         let end = monitor.watch(user);
         if let Some(why) = monitor.files.why_not() {
@@ -351,7 +349,7 @@ impl<'a> Monitor<'a> {
             Beginning::Boot => {}
             Beginning::Template(template) => engine.take_up(&template.state(), true)?,
             Beginning::Snapshot(snapshot) => engine.take_up(&snapshot.state(), false)?,
-            Beginning::Arriving(_) => rest = user.receive(&mut engine, root)?,
+            Beginning::Arriving(_) => rest = user.receive(&mut engine, root, &mut || clients.show())?,
         }
         attachments.attach(&mut engine)?;
         for (number, segment) in order.segments.iter().enumerate() {
@@ -525,6 +523,7 @@ impl<'a> Monitor<'a> {
                     "GUEST_PANICKED" => self.end = Some(End::Panicked),
                     "SHUTDOWN" if self.end.is_none() => self.end = Some(End::Stopped),
                     "STOP" => self.stood_still(),
+                    "RESUME" => self.went_on(),
                     _ => self.memory.hear(&event),
                 },
                 Ok(None) => return,

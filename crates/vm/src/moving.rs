@@ -227,6 +227,9 @@ impl Offer {
     }
 }
 
+/// Has a machine be one that can be asked.
+pub type Show<'a> = &'a mut dyn FnMut() -> io::Result<()>;
+
 /// What a machine's line to its guest had under way.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Rest {

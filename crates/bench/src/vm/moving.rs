@@ -12,7 +12,7 @@ use comb_vm::image::Images;
 use comb_vm::monitor::{Beginning, Order, Seat, Told, User, run};
 use comb_vm::moving::arriving::{self, Arrival, Places};
 use comb_vm::moving::record::Records;
-use comb_vm::moving::{MoveError, Moved, Passage, Rest, Talk, Way};
+use comb_vm::moving::{MoveError, Moved, Passage, Rest, Show, Talk, Way};
 use comb_vm::names::Name;
 use comb_vm::snapshot::Snapshots;
 use comb_vm::subnets::Subnets;
@@ -103,9 +103,9 @@ impl User for Owner<'_> {
         })
     }
 
-    fn receive(&mut self, engine: &mut Engine, root: &Path) -> Result<Rest, MoveError> {
+    fn receive(&mut self, engine: &mut Engine, root: &Path, show: Show<'_>) -> Result<Rest, MoveError> {
         let arrival = self.arrival.take().ok_or_else(|| MoveError::Here("nothing comes".into()))?;
-        arrival.take_up(engine, root)
+        arrival.take_up(engine, root, show)
     }
 }
 

@@ -20,7 +20,7 @@ use comb_vm::hardware::Hardware;
 use comb_vm::image::Image;
 use comb_vm::monitor::{Beginning, End, Order, Seat, Told, User, run};
 use comb_vm::moving::arriving::Arrival;
-use comb_vm::moving::{MoveError, Rest, Way};
+use comb_vm::moving::{MoveError, Rest, Show, Way};
 use comb_vm::names::Name;
 use comb_vm::template::Template;
 use serde::{Deserialize, Serialize};
@@ -299,9 +299,9 @@ impl User for Charge<'_> {
         super::moving::way_to(host)
     }
 
-    fn receive(&mut self, engine: &mut Engine, root: &Path) -> Result<Rest, MoveError> {
+    fn receive(&mut self, engine: &mut Engine, root: &Path, show: Show<'_>) -> Result<Rest, MoveError> {
         let arrival = self.arrival.take().ok_or_else(|| MoveError::Here("nothing comes".into()))?;
-        let rest = match arrival.take_up(engine, root) {
+        let rest = match arrival.take_up(engine, root, show) {
             Ok(rest) => rest,
             Err(error) => {
                 self.arrival = Some(arrival);

@@ -1,7 +1,7 @@
 //! The lines of users to a machine's monitor.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
@@ -60,6 +60,11 @@ pub(super) struct Clients {
 impl Clients {
     pub(super) fn new(listener: UnixListener) -> Self {
         Self { listener, lines: BTreeMap::new(), next: 1, hidden: None }
+    }
+
+    /// From now on it can be asked.
+    pub(super) fn show(&mut self) -> io::Result<()> {
+        self.hidden.take().map_or(Ok(()), |(hidden, socket)| std::fs::rename(hidden, socket))
     }
 
     pub(super) fn accept(&mut self) {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{Beginning, End, Monitor, User};
 use crate::control::{Answer, State, proportional_bytes};
 use crate::engine::{ANSWER_LIMIT, EngineError};
+use crate::hardware::Accelerator;
 use crate::image::Image;
 use crate::moving::arriving::engine_version;
 use crate::moving::files::{self, OF_IMAGE};
@@ -48,6 +49,9 @@ const STILL_MS: u64 = 100;
 
 /// A guest that changes its memory as fast as it goes over stands still for longer: each time that this has passed, twice as long.
 const BETWEEN_DOUBLINGS: Duration = Duration::from_secs(2);
+
+/// A translator that takes note of what changes more often than that may miss some. See [`Monitor::goes_once`].
+const MOST_NOTES: u64 = 2;
 
 /// Nothing takes longer, as the engine has it.
 const LONGEST_STILL_MS: u64 = 2_000_000;
@@ -224,6 +228,13 @@ impl Monitor<'_> {
         }
     }
 
+    /// It goes on.
+    pub(super) fn went_on(&mut self) {
+        if let Some(leaving) = &mut self.leaving {
+            leaving.stopped = None;
+        }
+    }
+
     /// What those hear whose programs run in it when it is not here any more.
     pub(super) fn why_programs_end(&self) -> String {
         match &self.leaving {
@@ -282,12 +293,19 @@ impl Monitor<'_> {
         Ok(self.engine.qmp.call("query-migrate", &json!({}), ANSWER_LIMIT)?)
     }
 
+    /// A translator that takes note again and again of what a running machine changes misses some of it: what was to go anyway does not count as changed, and if
+    /// nothing else was, stores to it stay as fast as they are, and unseen (`physical_memory_sync_dirty_bitmap` in QEMU, 7.2 to 10). So it takes note twice, each
+    /// time while the machine stands still: before it begins, and when all has gone once.
+    fn goes_once(&self) -> bool {
+        self.order.hardware.accelerator == Accelerator::Tcg
+    }
+
     fn set_capabilities(&mut self, is_leaving: bool) -> Result<(), MoveError> {
         let capability = |name: &str, state: bool| json!({ "capability": name, "state": state });
-        // A guest that changes more than goes over is slowed down; and what stops the machine lets us say when that is all.
+        // A guest that changes more than goes over again is slowed down; and what stops the machine lets us say when that is all.
         let all = [
             capability("x-ignore-shared", false),
-            capability("auto-converge", is_leaving),
+            capability("auto-converge", is_leaving && !self.goes_once()),
             capability("pause-before-switchover", is_leaving),
         ];
         self.engine.qmp.call("migrate-set-capabilities", &json!({ "capabilities": all }), ANSWER_LIMIT)?;
@@ -303,11 +321,19 @@ impl Monitor<'_> {
     /// Has the engine say all of the machine's state, by this.
     fn begin_state(&mut self) -> Result<UnixStream, MoveError> {
         self.set_capabilities(true)?;
-        self.set_longest_still(STILL_MS)?;
+        self.set_longest_still(if self.goes_once() { 0 } else { STILL_MS })?;
         let host = |error| MoveError::Host("a line to the engine".into(), error);
         let (state, theirs) = UnixStream::pair().map_err(host)?;
         self.engine.qmp.give("leaves", theirs.as_fd())?;
+        if self.goes_once() {
+            self.engine.qmp.call("stop", &json!({}), ANSWER_LIMIT)?;
+        }
         self.engine.qmp.call("migrate", &json!({ "uri": "fd:leaves" }), ANSWER_LIMIT)?;
+        if self.goes_once()
+            && self.await_status(&["active", "pre-switchover", "failed"])?["status"] == "active"
+        {
+            self.engine.go_on()?;
+        }
         Ok(state)
     }
 
@@ -347,6 +373,12 @@ impl Monitor<'_> {
     fn await_end_of_state(&mut self) -> Result<(), MoveError> {
         let at = self.await_status(&["completed", "failed", "cancelled"])?;
         if at["status"] == "completed" {
+            let notes = at["ram"]["dirty-sync-count"].as_u64().unwrap_or_default();
+            if self.goes_once() && notes > MOST_NOTES {
+                let why =
+                    format!("its engine took note {notes} times of what changes, and may have missed some");
+                return Err(MoveError::Here(why));
+            }
             return Ok(());
         }
         let why = at["error-desc"].as_str().unwrap_or("it does not say why");
@@ -424,7 +456,8 @@ fn carry_all(plan: &Plan, hand: &Hand) -> Result<Moved, MoveError> {
     let mapped = Mapped::of(plan.engine, &plan.root, plan.image.root_bytes)?;
     let mut root = Root { differences: Differences::new(mapped, &base, base == plan.root)?, bytes: 0 };
     root.round(&mut talk)?;
-    let still = carry_state(hand, &mut talk, &mut root)?;
+    let goes_once = plan.machine.hardware.accelerator == Accelerator::Tcg;
+    let still = carry_state(hand, &mut talk, &mut root, goes_once)?;
     talk.say(&Word::Last)?;
     talk.expect(&Word::Ready, READY_LIMIT)?;
     // From here on it may run there, and this host does not know it otherwise than from there.
@@ -459,7 +492,7 @@ impl Root {
 }
 
 /// Carries memory, devices and root, from a machine that runs until it stands still: since when it does.
-fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root) -> Result<Instant, MoveError> {
+fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root, goes_once: bool) -> Result<Instant, MoveError> {
     let host = |error| MoveError::Host("the engine's line".into(), error);
     let mut state = hand.have(|monitor, _| monitor.begin_state())??;
     state.set_read_timeout(Some(BETWEEN_LOOKS / 4)).map_err(host)?;
@@ -510,7 +543,7 @@ fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root) -> Result<Instant,
                 }
                 let doublings = since.elapsed().as_secs() / BETWEEN_DOUBLINGS.as_secs();
                 let wanted_ms = STILL_MS.saturating_mul(1 << doublings.min(20)).min(LONGEST_STILL_MS);
-                if wanted_ms > still_ms {
+                if wanted_ms > still_ms && !goes_once {
                     hand.have(move |monitor, _| monitor.set_longest_still(wanted_ms))??;
                     still_ms = wanted_ms;
                 }

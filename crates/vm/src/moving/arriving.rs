@@ -12,7 +12,7 @@ use serde_json::json;
 use super::files::{self, receive_image};
 use super::pages::Mapped;
 use super::record::{Fate, Records};
-use super::{Heard, Machine, MoveError, Offer, Rest, SILENCE_LIMIT, Talk, What, Word, processor};
+use super::{Heard, Machine, MoveError, Offer, Rest, SILENCE_LIMIT, Show, Talk, What, Word, processor};
 use crate::control::Machines;
 use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
 use crate::hardware::Accelerator;
@@ -158,16 +158,17 @@ pub(crate) fn engine_version(engine: &mut Engine) -> Result<String, MoveError> {
 impl Arrival {
     /// Has an engine that waits take it up, and go on with it once it is given: from then on it is this host's. What its line to the guest had
     /// under way.
-    pub fn take_up(&mut self, engine: &mut Engine, root: &Path) -> Result<Rest, MoveError> {
+    pub fn take_up(&mut self, engine: &mut Engine, root: &Path, show: Show<'_>) -> Result<Rest, MoveError> {
         let rest = self.receive(engine, root)?;
         let token = self.machine.token;
         let fails = |error| MoveError::Host("what became of machines".into(), error);
         if self.records.decide(token, Fate::Runs).map_err(fails)? == Fate::Never {
             return Err(MoveError::Here("it was told that it would not be taken".into()));
         }
-        if let Err(error) = engine.go_on() {
+        let shown = show().map_err(|error| MoveError::Host("a socket".into(), error));
+        if let Err(error) = shown.and_then(|()| Ok(engine.go_on()?)) {
             self.records.regret(token);
-            return Err(error.into());
+            return Err(error);
         }
         // Who does not hear this asks.
         if self.talk.say(&Word::Runs).is_ok() && self.talk.expect(&Word::Thanks, THANKS_LIMIT).is_ok() {
