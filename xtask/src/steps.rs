@@ -79,21 +79,28 @@ fn show(from: impl Read, mut to: impl Write) -> Vec<String> {
     const MOST_REASONS: usize = 8;
     let mut failures = Vec::new();
     let mut lines = BufReader::new(from);
-    let (mut line, mut reasons) = (Vec::new(), 0);
+    let (mut line, mut reasons, mut is_trace) = (Vec::new(), 0, false);
     while lines.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
         if to.write_all(&line).and_then(|()| to.flush()).is_err() {
             std::process::exit(1);
         }
         let text = String::from_utf8_lossy(&line);
         let is_panic = text.contains("' panicked at ") || text.contains(") panicked at ");
-        // An empty line ends what a test has printed, and a note of the runtime what a panic says.
-        if text.trim().is_empty() || text.starts_with("note: ") {
+        // Where it was called from says less than what was printed after that, which an empty line ends.
+        let is_note = text.starts_with("note: ");
+        is_trace = (is_trace || text.starts_with("stack backtrace:")) && !is_note;
+        if text.trim().is_empty() {
             reasons = 0;
         }
-        if (is_panic || reasons > 0 || text.contains("FAILED")) && failures.len() < MOST {
+        let is_reason = reasons > 0 && !is_trace && !is_note;
+        if (is_panic || is_reason || text.contains("FAILED")) && failures.len() < MOST {
             failures.push(text.trim_end().to_owned());
         }
-        reasons = if is_panic { MOST_REASONS } else { reasons.saturating_sub(1) };
+        if is_panic {
+            reasons = MOST_REASONS;
+        } else if is_reason {
+            reasons -= 1;
+        }
         line.clear();
     }
     failures
@@ -131,10 +138,11 @@ mod tests {
     #[test]
     fn what_failed_is_said_again_in_the_reason() {
         let panic = ["thread 'bad' (7) panicked at src/a.rs:1:2:", "not equal", "left: 1", "right: 2"];
+        let trace = "stack backtrace:\n   0: main\n             at src/a.rs:1";
         let long = "thread 'long' (8) panicked at src/b.rs:3:4:";
         let log: Vec<String> = (0..20).map(|line| format!("line {line}")).collect();
         let text = format!(
-            "test good ... ok\ntest bad ... FAILED\n{}\nnote: more\nmore\n{long}\nshort\n\nmore\n{long}\n{}\n",
+            "test good ... ok\ntest bad ... FAILED\n{}\n{trace}\nnote: more\nstate\n\nmore\n{long}\nshort\n\nmore\n{long}\n{}\n",
             panic.join("\n"),
             log.join("\n")
         );
@@ -145,7 +153,7 @@ mod tests {
         let Outcome::Failed(reason) = run_showing(command, &mut shown) else { panic!("it failed") };
         let mut expected = vec!["exit status: 3", "test bad ... FAILED"];
         expected.extend(panic);
-        expected.extend([long, "short", long]);
+        expected.extend(["state", long, "short", long]);
         expected.extend(log[..8].iter().map(String::as_str));
         assert_eq!(reason.lines().map(str::trim).collect::<Vec<_>>(), expected);
         assert_eq!(shown, text.as_bytes());
