@@ -383,13 +383,14 @@ impl Looks {
 
 /// All of an engine's machine's.
 fn memory(engine: u32) -> Vec<u8> {
+    let bytes = Hardware::default().memory_bytes;
     let maps = fs::read_to_string(format!("/proc/{engine}/maps")).unwrap();
     let begin = maps.lines().find_map(|line| {
         let (begin, end) = line.split_once(' ')?.0.split_once('-')?;
         let [begin, end] = [begin, end].map(|text| u64::from_str_radix(text, 16).unwrap());
-        (end - begin == Hardware::default().memory_bytes).then_some(begin)
+        (end - begin == bytes).then_some(begin)
     });
-    let mut memory = vec![0; Hardware::default().memory_bytes as usize];
+    let mut memory = vec![0; usize::try_from(bytes).unwrap()];
     let file = fs::File::open(format!("/proc/{engine}/mem")).unwrap();
     file.read_exact_at(&mut memory, begin.unwrap()).unwrap();
     memory
