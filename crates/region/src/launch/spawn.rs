@@ -37,6 +37,9 @@ pub(super) struct Spawned {
     pub(super) pipes: [Option<OwnedFd>; 3],
 }
 
+/// A program that is open for writing for longer is one that somebody writes.
+const BUSY_MS: u32 = 1000;
+
 /// All that the new process needs, made before it is there: between clone and exec nothing allocates or takes a lock.
 struct Ready<'a> {
     file: CString,
@@ -184,8 +187,16 @@ impl Ready<'_> {
                     static mut environ: *const *const libc::c_char;
                 }
                 environ = environment.as_ptr();
-                libc::execvp(self.file.as_ptr(), arguments.as_ptr());
-                Error::last_os_error()
+                // A program that was just written is open for writing in whatever another thread has forked, until that begins its own.
+                for _ in 0..BUSY_MS {
+                    libc::execvp(self.file.as_ptr(), arguments.as_ptr());
+                    let why = Error::last_os_error();
+                    if why.kind() != std::io::ErrorKind::ExecutableFileBusy {
+                        return why;
+                    }
+                    libc::usleep(1000);
+                }
+                Error::from_raw_os_error(libc::ETXTBSY)
             },
         }
     }
@@ -327,7 +338,22 @@ mod tests {
         std::fs::write(&file, "echo $((6 * 7))\n").unwrap();
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let outcome = run(&Command::new(&file), "", nothing);
+        // Also if it was written a moment ago, but not while it is.
+        let written_for = |seconds: &str| {
+            let script = format!("exec 3>>{}; echo; exec sleep {seconds}", file.display());
+            let mut writer = shell(&script).stdout(std::process::Stdio::piped()).spawn().unwrap();
+            writer.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            writer
+        };
+        let mut writer = written_for("0.02");
+        let soon = run(&Command::new(&file), "", nothing);
+        writer.wait().unwrap();
+        let mut writer = written_for("60");
+        let busy = run(&Command::new(&file), "", nothing);
+        writer.kill().unwrap();
+        writer.wait().unwrap();
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(outcome.unwrap().0, "42\n");
+        assert_eq!((&*outcome.unwrap().0, &*soon.unwrap().0), ("42\n", "42\n"));
+        assert_eq!(busy.expect_err("it is written").raw_os_error(), Some(libc::ETXTBSY));
     }
 }
