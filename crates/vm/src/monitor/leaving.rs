@@ -294,7 +294,7 @@ impl Monitor<'_> {
     }
 
     /// A translator that takes note again and again of what a running machine changes misses some of it: what was to go anyway does not count as changed, and if
-    /// nothing else was, stores to it stay as fast as they are, and unseen (`physical_memory_sync_dirty_bitmap` in QEMU, 7.2 to 10). So it takes note twice, each
+    /// nothing else was, stores to it stay as fast as they are, and unseen (QEMU's `physical_memory_sync_dirty_bitmap`, with `cpu_` before it in 7.2). So it takes note twice, each
     /// time while the machine stands still: before it begins, and when all has gone once.
     fn goes_once(&self) -> bool {
         self.order.hardware.accelerator == Accelerator::Tcg
@@ -313,6 +313,8 @@ impl Monitor<'_> {
     }
 
     fn set_longest_still(&mut self, still_ms: u64) -> Result<(), MoveError> {
+        // It would ask to know whether that is enough.
+        let still_ms = if self.goes_once() { 0 } else { still_ms };
         let parameters = json!({ "max-bandwidth": 1_u64 << 40, "downtime-limit": still_ms });
         self.engine.qmp.call("migrate-set-parameters", &parameters, ANSWER_LIMIT)?;
         Ok(())
@@ -321,7 +323,7 @@ impl Monitor<'_> {
     /// Has the engine say all of the machine's state, by this.
     fn begin_state(&mut self) -> Result<UnixStream, MoveError> {
         self.set_capabilities(true)?;
-        self.set_longest_still(if self.goes_once() { 0 } else { STILL_MS })?;
+        self.set_longest_still(STILL_MS)?;
         let host = |error| MoveError::Host("a line to the engine".into(), error);
         let (state, theirs) = UnixStream::pair().map_err(host)?;
         self.engine.qmp.give("leaves", theirs.as_fd())?;
@@ -456,8 +458,7 @@ fn carry_all(plan: &Plan, hand: &Hand) -> Result<Moved, MoveError> {
     let mapped = Mapped::of(plan.engine, &plan.root, plan.image.root_bytes)?;
     let mut root = Root { differences: Differences::new(mapped, &base, base == plan.root)?, bytes: 0 };
     root.round(&mut talk)?;
-    let goes_once = plan.machine.hardware.accelerator == Accelerator::Tcg;
-    let still = carry_state(hand, &mut talk, &mut root, goes_once)?;
+    let still = carry_state(hand, &mut talk, &mut root)?;
     talk.say(&Word::Last)?;
     talk.expect(&Word::Ready, READY_LIMIT)?;
     // From here on it may run there, and this host does not know it otherwise than from there.
@@ -492,7 +493,7 @@ impl Root {
 }
 
 /// Carries memory, devices and root, from a machine that runs until it stands still: since when it does.
-fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root, goes_once: bool) -> Result<Instant, MoveError> {
+fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root) -> Result<Instant, MoveError> {
     let host = |error| MoveError::Host("the engine's line".into(), error);
     let mut state = hand.have(|monitor, _| monitor.begin_state())??;
     state.set_read_timeout(Some(BETWEEN_LOOKS / 4)).map_err(host)?;
@@ -543,7 +544,7 @@ fn carry_state(hand: &Hand, talk: &mut Talk, root: &mut Root, goes_once: bool) -
                 }
                 let doublings = since.elapsed().as_secs() / BETWEEN_DOUBLINGS.as_secs();
                 let wanted_ms = STILL_MS.saturating_mul(1 << doublings.min(20)).min(LONGEST_STILL_MS);
-                if wanted_ms > still_ms && !goes_once {
+                if wanted_ms > still_ms {
                     hand.have(move |monitor, _| monitor.set_longest_still(wanted_ms))??;
                     still_ms = wanted_ms;
                 }
