@@ -186,7 +186,7 @@ fn own_kind(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
         return Some(match error {
             comb_vm::control::AskError::None(_) => Kind::NotFound,
             comb_vm::control::AskError::Refused(_) => Kind::Refused,
-            comb_vm::control::AskError::Gone(..) => Kind::NoAnswer,
+            comb_vm::control::AskError::Gone(..) | comb_vm::control::AskError::Silent(_) => Kind::NoAnswer,
         });
     }
     if let Some(comb_vm::image::ImageError::None(..)) = error.downcast_ref::<comb_vm::image::ImageError>() {

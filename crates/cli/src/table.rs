@@ -23,7 +23,7 @@ pub(crate) fn state_colour(state: &str) -> Option<Colour> {
     let first = state.split([' ', ':', ',']).next().unwrap_or_default();
     match first {
         "up" | "whole" | "ok" | "running" => Some(Colour::Green),
-        "ended" | "lost" | "dead" | "bad" | "hung" => Some(Colour::Red),
+        "ended" | "lost" | "dead" | "bad" | "hung" | "silent" => Some(Colour::Red),
         "starting" | "missing" | "stopped" => Some(Colour::Yellow),
         "off" | "-" => Some(Colour::Dim),
         _ if state.contains(" lost") => Some(Colour::Red),

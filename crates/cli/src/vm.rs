@@ -363,9 +363,9 @@ impl Vm {
             Command::Stop(stop) => {
                 let limit_ms = stop.limit.unwrap_or(STOP_LIMIT).as_millis();
                 let limit_ms = u64::try_from(limit_ms).unwrap_or(u64::MAX);
-                end(&machines, stop.which, &Ask::Stop { limit_ms }, output)
+                end(&machines, stop.which, Some(limit_ms), output)
             }
-            Command::Kill(which) => end(&machines, which, &Ask::Kill, output),
+            Command::Kill(which) => end(&machines, which, None, output),
             Command::Snapshot(of) => of.run(&machines, output),
             Command::Snapshots(of) => of.run(output),
             Command::Restore(restore) => restore.run(output, config),
@@ -605,25 +605,32 @@ impl Restore {
     }
 }
 
-/// Ends machines, and waits until they have.
-fn end(machines: &Machines, which: Which, ask: &Ask, output: Output) -> Outcome {
+/// Ends machines, in good order within so many milliseconds or at once, and waits until they have.
+fn end(machines: &Machines, which: Which, limit_ms: Option<u64>, output: Output) -> Outcome {
     let names = if which.all { machines.names() } else { which.machines };
+    let leave = |name: &Name| {
+        let _ = std::fs::remove_dir_all(machines.directory_of(name));
+    };
     let mut lines = Vec::new();
     for name in names {
         match machines.reach(&name) {
             Ok(mut line) => {
-                line.ask(ask)?;
-                lines.push((name, line));
+                let is_monitor_killed = match limit_ms {
+                    Some(limit_ms) => line.ask_soon(&Ask::Stop { limit_ms }).map(|_| false)?,
+                    None => line.kill()?,
+                };
+                lines.push((name, line, is_monitor_killed));
             }
             // Its monitor was killed: what is left of it is in nobody's way.
-            Err(AskError::None(_)) if which.all => {
-                let _ = std::fs::remove_dir_all(machines.directory_of(&name));
-            }
+            Err(AskError::None(_)) if which.all => leave(&name),
             Err(error) => return Err(error.into()),
         }
     }
-    for (name, mut line) in lines {
+    for (name, mut line, is_monitor_killed) in lines {
         while let Ok(Some(Answer::Done | Answer::Shown(_))) = line.hear(None) {}
+        if is_monitor_killed {
+            leave(&name);
+        }
         output.tell(&json!({ "name": name.as_str() }), format!("{name} has ended"))?;
     }
     Ok(ExitCode::SUCCESS)

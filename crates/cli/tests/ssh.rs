@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use comb_region::task::Description;
 use comb_region::{Array, Task, Terms};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
 #[path = "ssh/sshd.rs"]
 mod sshd;
@@ -74,10 +76,12 @@ fn named(hosts: &Hosts, is_one: impl Fn(&str) -> bool) -> Vec<u32> {
     hosts.processes().into_iter().filter(|pid| has(pid) && !is_guard(pid)).collect()
 }
 
-fn kill(signal: &str, pids: &[u32]) {
-    assert!(!pids.is_empty());
-    let status = Command::new("kill").arg(signal).args(pids.iter().map(u32::to_string)).status();
-    assert!(status.unwrap().success());
+/// One of them may go because of another before it is its turn.
+fn kill(signal: Signal, pids: &[u32]) {
+    let kill = |pid: u32| kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), signal);
+    let outcomes: Vec<_> = pids.iter().copied().map(kill).collect();
+    assert!(outcomes.contains(&Ok(())), "{outcomes:?}");
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(()) | Err(Errno::SRCH))), "{outcomes:?}");
 }
 
 #[test]
@@ -262,7 +266,7 @@ fn whatever_ends_it_nothing_is_left_there() {
     let begin = || start(&hosts, &both, &["--send", "--", "./endless"]);
 
     let mut launcher = begin();
-    kill("-INT", &[launcher.id()]);
+    kill(Signal::INT, &[launcher.id()]);
     assert_eq!(launcher.wait().unwrap().code(), Some(130));
     hosts.assert_gone();
 
@@ -272,7 +276,7 @@ fn whatever_ends_it_nothing_is_left_there() {
     hosts.assert_gone();
 
     let launcher = begin();
-    kill("-KILL", &named(&hosts, |line| line.starts_with("ssh -F")));
+    kill(Signal::KILL, &named(&hosts, |line| line.starts_with("ssh -F")));
     let output = launcher.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("does not answer any more"), "{said}");
@@ -280,7 +284,7 @@ fn whatever_ends_it_nothing_is_left_there() {
 
     // The part itself: whom it leaves cleans up.
     let launcher = begin();
-    kill("-KILL", &named(&hosts, |line| line.contains(" run-part")));
+    kill(Signal::KILL, &named(&hosts, |line| line.contains(" run-part")));
     assert_eq!(launcher.wait_with_output().unwrap().status.code(), Some(1));
     hosts.assert_gone();
 }
@@ -292,19 +296,19 @@ fn half_a_comb_is_never_run_nor_kept() {
     let (asked, go) = (hosts.host("a").join("asked"), hosts.host("a").join("go"));
     let shim = "#!/bin/sh\n: >$HOME/../asked\nwhile [ ! -e $HOME/../go ]; do sleep 0.01; done\nexec cat\n";
     write(&hosts.host("a").join("bin/gzip"), shim, 0o755);
-    for signal in ["-INT", "-TERM", "-KILL"] {
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
         let mut launcher = hosts.command(&["a"], &["true"]).stderr(Stdio::null()).spawn().unwrap();
         appears(&asked);
         match signal {
-            "-KILL" => kill(signal, &named(&hosts, |line| line.starts_with("ssh -F"))),
+            Signal::KILL => kill(signal, &named(&hosts, |line| line.starts_with("ssh -F"))),
             _ => kill(signal, &[launcher.id()]),
         }
         let status = launcher.wait().unwrap().code();
         assert_eq!(
             status,
             Some(match signal {
-                "-INT" => 130,
-                "-TERM" => 143,
+                Signal::INT => 130,
+                Signal::TERM => 143,
                 _ => 1,
             })
         );

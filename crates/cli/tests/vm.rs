@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 #[path = "vm/attached.rs"]
@@ -106,6 +107,17 @@ impl Drop for Place {
     }
 }
 
+/// To a process of a machine's.
+fn signal(process: &Value, signal: Signal) {
+    kill_process(Pid::from_raw(process.as_i64().unwrap().try_into().unwrap()).unwrap(), signal).unwrap();
+}
+
+/// What a process has started and not buried.
+fn started_by(process: &Value) -> Vec<Value> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    children.split_whitespace().map(|word| word.parse::<u64>().unwrap().into()).collect()
+}
+
 /// A state directory with the image `small`, and with a template of it; nothing where machines cannot be run or made.
 fn state() -> Option<&'static Path> {
     static STATE: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -190,11 +202,17 @@ fn a_machine_that_fails_is_replaced_and_no_other_is_disturbed() {
     let other = place.await_machine("other", |_| true);
     // Its engine is killed.
     let first = place.await_machine("phoenix", |machine| machine["replaced"] == 0);
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(i32::try_from(first["engine"].as_u64().unwrap()).unwrap()).unwrap(),
-        rustix::process::Signal::KILL,
-    )
-    .unwrap();
+    signal(&first["engine"], Signal::KILL);
+    // So are two that take its place, before they have begun.
+    let mut seen = vec![first["engine"].clone()];
+    while seen.len() < 3 {
+        let next = started_by(&first["monitor"]).into_iter().find(|process| !seen.contains(process));
+        if let Some(next) = next {
+            signal(&next, Signal::KILL);
+            seen.push(next);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
     place.await_machine("phoenix", |machine| machine["replaced"] == 1 && machine["state"] == "up");
     assert_eq!(place.within("phoenix", "hostname"), "phoenix");
     // Its kernel gives up.
@@ -257,6 +275,54 @@ fn a_machine_is_the_charge_of_a_cell_and_ends_with_it() {
         assert!(Instant::now() < until, "{:?}", place.machines());
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Its monitor hears of both at once: nothing takes the place of what is to end.
+#[test]
+fn a_machine_that_is_lost_while_it_is_told_to_end_is_gone() {
+    let Some(state) = state() else { return };
+    let place = Place::new("told", state);
+    place.says(&["up", "--cells", "1"]);
+    for _ in 0..5 {
+        place.says(&["vm", "clone", "small", "--as", "lost", "--restart"]);
+        let shown = place.await_machine("lost", |_| true);
+        signal(&shown["monitor"], Signal::STOP);
+        signal(&shown["engine"], Signal::KILL);
+        place.says(&["task", "kill", &shown["monitor"].to_string()]);
+        signal(&shown["monitor"], Signal::CONT);
+        let until = Instant::now() + LIMIT;
+        while !place.machines().is_empty() {
+            assert!(Instant::now() < until, "{:?}", place.machines());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_monitor_that_does_not_answer_is_in_nobodys_way() {
+    let Some(state) = state() else { return };
+    let place = Place::new("silent", state);
+    place.says(&["vm", "clone", "small", "-n", "2"]);
+    let shown = place.await_machine("small-1", |_| true);
+    signal(&shown["monitor"], Signal::STOP);
+    let silent = place.await_machine("small-1", |machine| machine["state"] == "silent");
+    assert_eq!(silent.as_object().unwrap().len(), 2);
+    place.await_machine("small-2", |machine| machine["state"] == "up");
+    let rows = place.says(&["vm", "ls"]);
+    let row = rows.lines().find(|line| line.starts_with("small-1")).expect("it is there");
+    assert_eq!(row.split_whitespace().nth(2), Some("silent"), "{rows}");
+    let (said, _) = place.fails(&["vm", "stop", "small-1"]);
+    assert!(said.contains("does not answer: `comb vm kill small-1`"), "{said}");
+    place.says(&["vm", "kill", "small-1"]);
+    assert_eq!(place.machines().len(), 1);
+    assert!(!place.directory.join("run-vm/small-1").exists());
+    let engine = format!("/proc/{}/exe", shown["engine"]);
+    let until = Instant::now() + LIMIT;
+    while fs::read_link(&engine).is_ok() {
+        assert!(Instant::now() < until, "its engine runs");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    place.says(&["vm", "clone", "small", "--as", "small-1"]);
 }
 
 /// Processes of a guest whose memory has two nodes: Linux says of each page where it is, as each of them has it mapped.
@@ -324,9 +390,7 @@ fn machines_have_memory_in_common() {
     let (said, _) = place.fails(&["vm", "snapshot", "one", "moment"]);
     assert!(said.contains("memory in common"), "{said}");
     // Whoever takes its place has what is there.
-    let engine = place.await_machine("one", |_| true)["engine"].as_u64().unwrap();
-    let engine = rustix::process::Pid::from_raw(i32::try_from(engine).unwrap()).unwrap();
-    rustix::process::kill_process(engine, rustix::process::Signal::KILL).unwrap();
+    signal(&place.await_machine("one", |_| true)["engine"], Signal::KILL);
     place.await_machine("one", |machine| machine["replaced"] == 1 && machine["state"] == "up");
     put("one");
     let first = take("one", "/dev/segments/both", "0").stdout(Stdio::piped()).spawn().unwrap();
@@ -443,9 +507,7 @@ fn user_mode_linux_runs_programs_and_leaves_nothing_behind() {
 
     // Its process is killed, and programs that run in it end with it.
     place.within("light", "(while :; do :; done) > /dev/null 2>&1 & sleep 1000 > /dev/null 2>&1 &");
-    let engine = i32::try_from(first["engine"].as_u64().unwrap()).unwrap();
-    let engine = rustix::process::Pid::from_raw(engine).unwrap();
-    rustix::process::kill_process(engine, rustix::process::Signal::KILL).unwrap();
+    signal(&first["engine"], Signal::KILL);
     place.await_machine("light", |machine| machine["replaced"] == 1 && machine["state"] == "up");
     assert_eq!(
         place.within("light", "cat /etc/own || echo nothing; ps | grep -c 'sleep 10[0]0' || true"),
@@ -462,9 +524,7 @@ fn user_mode_linux_runs_programs_and_leaves_nothing_behind() {
     place.says(&["vm", "run", "small", "--engine", "uml", "--as", "other"]);
     let other = place.await_machine("other", |machine| machine["state"] == "up");
     assert!(engines_of(&other["monitor"]) > 1 && engines_of(&last["monitor"]) > 1);
-    let monitor = i32::try_from(other["monitor"].as_u64().unwrap()).unwrap();
-    let monitor = rustix::process::Pid::from_raw(monitor).unwrap();
-    rustix::process::kill_process(monitor, rustix::process::Signal::KILL).unwrap();
+    signal(&other["monitor"], Signal::KILL);
     place.says(&["vm", "stop", "light"]);
     let until = Instant::now() + LIMIT;
     while engines_of(&other["monitor"]) + engines_of(&last["monitor"]) > 0 {

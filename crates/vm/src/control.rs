@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comb_guest::frames::{Frames, framed};
 use comb_guest::wire::{Command, Ended, MemoryShown};
@@ -17,6 +17,12 @@ use crate::names::Name;
 
 /// The socket in a machine's directory.
 pub(crate) const SOCKET: &str = "control";
+
+/// A monitor that has not said by then how its machine is does not answer: one that saves it may be as long.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// What has come is read, however late it is.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// To a monitor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -185,6 +191,9 @@ pub enum AskError {
     /// It has gone.
     #[error("the monitor of `{0}` has gone: {1}")]
     Gone(Name, io::Error),
+    /// It is there, and says nothing.
+    #[error("the monitor of `{0}` does not answer: `comb vm kill {0}` ends both")]
+    Silent(Name),
 }
 
 /// The directories of machines.
@@ -223,6 +232,25 @@ impl Machines {
         let socket = self.directory_of(name).join(SOCKET);
         let stream = UnixStream::connect(socket).map_err(|_| AskError::None(name.clone()))?;
         Ok(Line { name: name.clone(), stream, came: Frames::default() })
+    }
+
+    /// All that run, as their monitors show them; nothing of those that do not answer in time.
+    pub fn show_all(&self) -> Vec<(Name, Option<Shown>)> {
+        let asked = |name: Name| {
+            let mut line = self.reach(&name).ok()?;
+            line.say(&Ask::Show).ok()?;
+            Some((name, line))
+        };
+        let asked: Vec<(Name, Line)> = self.names().into_iter().filter_map(asked).collect();
+        let until = Instant::now() + ANSWER_LIMIT;
+        let left = || until.saturating_duration_since(Instant::now()).max(LEAST_WAIT);
+        let shown = |(name, mut line): (Name, Line)| match line.shown(left()) {
+            Ok(shown) => Some((name, Some(shown))),
+            Err(AskError::Silent(_)) => Some((name, None)),
+            // It has just ended.
+            Err(_) => None,
+        };
+        asked.into_iter().filter_map(shown).collect()
     }
 }
 
@@ -271,21 +299,50 @@ impl Line {
         }
     }
 
-    /// Asks for something that has one answer.
+    /// Asks for something that has one answer, however long it takes.
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer, AskError> {
         self.say(ask)?;
-        match self.hear(None)? {
+        self.answer(None)
+    }
+
+    /// Asks for something that is answered at once by whoever is well.
+    pub fn ask_soon(&mut self, ask: &Ask) -> Result<Answer, AskError> {
+        self.say(ask)?;
+        self.answer(Some(ANSWER_LIMIT))
+    }
+
+    fn answer(&mut self, limit: Option<Duration>) -> Result<Answer, AskError> {
+        match self.hear(limit)? {
             Some(Answer::Refused(why)) => Err(AskError::Refused(why)),
             Some(answer) => Ok(answer),
-            None => Err(AskError::Gone(self.name.clone(), ErrorKind::TimedOut.into())),
+            None => Err(AskError::Silent(self.name.clone())),
         }
     }
 
     /// How the machine is.
     pub fn show(&mut self) -> Result<Shown, AskError> {
-        match self.ask(&Ask::Show)? {
+        self.say(&Ask::Show)?;
+        self.shown(ANSWER_LIMIT)
+    }
+
+    fn shown(&mut self, limit: Duration) -> Result<Shown, AskError> {
+        match self.answer(Some(limit))? {
             Answer::Shown(shown) => Ok(*shown),
             _ => Err(AskError::Gone(self.name.clone(), ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Ends the machine at once; whether its monitor did not answer, and was ended for that.
+    pub fn kill(&mut self) -> Result<bool, AskError> {
+        match self.ask_soon(&Ask::Kill) {
+            Err(AskError::Silent(name)) => {
+                let gone = |error: rustix::io::Errno| AskError::Gone(name.clone(), error.into());
+                let monitor = rustix::net::sockopt::socket_peercred(&self.stream).map_err(gone)?.pid;
+                // What it has started ends with it.
+                rustix::process::kill_process(monitor, rustix::process::Signal::KILL).map_err(gone)?;
+                Ok(true)
+            }
+            asked => asked.map(|_| false),
         }
     }
 }

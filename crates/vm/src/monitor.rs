@@ -53,6 +53,10 @@ const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// A guest that is not at work by then has not begun, on whatever host.
 const BEGIN_LIMIT: Duration = Duration::from_secs(300);
 
+/// What is to take a machine's place begins so often in a row, with so much between, before it is given up.
+const MOST_FAILED: u32 = 10;
+const BETWEEN_BEGINNINGS: Duration = Duration::from_millis(300);
+
 /// What a console says is kept up to this; then it begins anew.
 const MOST_LOG_BYTES: u64 = 4 << 20;
 
@@ -242,13 +246,25 @@ fn run_all(
     clients: &mut Clients,
     log: &File,
 ) -> Result<End, MonitorError> {
-    let (mut replaced, mut port) = (0, None);
+    let (mut replaced, mut failed, mut port) = (0, 0, None);
     loop {
         let seat = user.seat(replaced).map_err(MonitorError::NoSeat)?;
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
-        let attachments = Attachments::begin(order, directory, cgroup, port)?;
-        port = attachments.number();
-        let mut monitor = Monitor::new(order, seat, attachments, clients, log, replaced, user)?;
+        let begun = Attachments::begin(order, directory, cgroup, port).and_then(|attachments| {
+            port = attachments.number();
+            Monitor::new(order, seat, attachments, clients, log, replaced, user)
+        });
+        let mut monitor = match begun {
+            Ok(monitor) => monitor,
+            // One that takes another's place may be in a cell that goes meanwhile.
+            Err(_) if replaced > 0 && failed < MOST_FAILED => {
+                failed += 1;
+                std::thread::sleep(BETWEEN_BEGINNINGS);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        failed = 0;
         user.tell(Told::Engine(monitor.engine.process()));
         let end = monitor.watch(user);
         if let Some(why) = monitor.files.why_not() {
@@ -433,6 +449,10 @@ impl<'a> Monitor<'a> {
             }
             let _ = push(&mut self.engine.console, &mut self.console_goes);
             self.clients.push_all();
+        }
+        if self.stops_by.is_some() {
+            // However it has: nobody takes its place.
+            self.end = Some(End::Stopped);
         }
         let why = self.why_programs_end();
         for client in self.clients.lines.values_mut() {

@@ -11,7 +11,7 @@ use comb_guest::frames::Frames;
 use comb_guest::packing::{Said, pack};
 use comb_guest::wire::{Command, Ended};
 use comb_host::state_directory::StateDirectory;
-use comb_vm::control::{Answer, Ask, Machines};
+use comb_vm::control::{Answer, Ask, AskError, Machines, Shown};
 use comb_vm::files::edition::{BroughtOut, Writing};
 use comb_vm::files::machine::{FilesShown, Use, within};
 use comb_vm::files::shelf::{Shelf, Shelves};
@@ -146,14 +146,14 @@ impl Files {
     }
 }
 
-/// Machines that have a shelf, and what they have of it.
-fn users(machines: &Machines, shelf: &Name) -> Vec<(Name, FilesShown)> {
-    let shown = |name: Name| {
-        let shown = machines.reach(&name).and_then(|mut line| line.show()).ok()?;
+/// Machines that have a shelf, and what they have of it; an error: one does not say, and may have it in use.
+fn users(machines: &Machines, shelf: &Name) -> Result<Vec<(Name, FilesShown)>, AskError> {
+    let shown = |(name, shown): (Name, Option<Shown>)| {
+        let Some(shown) = shown else { return Some(Err(AskError::Silent(name))) };
         let found = shown.files.into_iter().find(|found| found.shelf == shelf.as_str())?;
-        Some((name, found))
+        Some(Ok((name, found)))
     };
-    machines.names().into_iter().filter_map(shown).collect()
+    machines.show_all().into_iter().filter_map(shown).collect()
 }
 
 /// Asks a machine's monitor for something that its guest does; an error says why it has not.
@@ -170,7 +170,7 @@ fn ask(machines: &Machines, machine: &Name, ask: &Ask) -> Result<(), String> {
 /// The slots whose editions machines still have, as bits; if those are all but the last, they are asked to leave what nobody has open.
 fn kept(machines: &Machines, shelf: &Shelf) -> Result<u32, Failure> {
     let bits = |users: &[(Name, FilesShown)]| users.iter().fold(0, |bits, (_, shown)| bits | shown.kept);
-    let all = users(machines, &shelf.name);
+    let all = users(machines, &shelf.name)?;
     let current = shelf.record()?.current.map_or(0, |slot| 1 << slot);
     if (bits(&all) | current) + 1 < 1 << comb_guest::files::SLOTS {
         return Ok(bits(&all));
@@ -179,7 +179,7 @@ fn kept(machines: &Machines, shelf: &Shelf) -> Result<u32, Failure> {
         // One that does not has what it had.
         let _ = ask(machines, machine, &Ask::LeaveFiles { shelf: shelf.name.to_string() });
     }
-    Ok(bits(&users(machines, &shelf.name)))
+    Ok(bits(&users(machines, &shelf.name)?))
 }
 
 /// Runs a program in a machine, and hands on what it writes.
@@ -263,7 +263,7 @@ struct Stopped<'a> {
 impl<'a> Stopped<'a> {
     fn new(machines: &'a Machines, machine: &'a Name, files: &'a Name) -> Result<Self, Failure> {
         machines.reach(machine)?;
-        let all = users(machines, files);
+        let all = users(machines, files)?;
         let found = all.iter().find(|(name, shown)| name == machine && shown.is_writer);
         let Some((_, shown)) = found else {
             return Err(Failure::new(format!(
@@ -343,7 +343,7 @@ impl Update {
         output: Output,
     ) -> Outcome {
         let mut asked = Vec::new();
-        for (machine, _) in users(machines, &self.files) {
+        for (machine, _) in users(machines, &self.files)? {
             let is_brought_out = Some(&machine) == writer;
             let ask = Ask::ShowFiles { shelf: self.files.to_string(), is_brought_out };
             let said = machines.reach(&machine).and_then(|mut line| line.say(&ask).map(|()| line));
@@ -389,7 +389,7 @@ fn list(machines: &Machines, output: Output) -> Outcome {
     let mut rows = vec![heading.map(String::from).to_vec()];
     for shelf in shelves().list() {
         let record = shelf.record()?;
-        let users = users(machines, &shelf.name);
+        let users = users(machines, &shelf.name)?;
         let writer = users.iter().find(|(_, shown)| shown.is_writer).map(|(name, _)| name.as_str());
         let (number, entries, bytes) =
             record.edition().map_or((0, 0, 0), |edition| (edition.number, edition.entries, edition.bytes()));

@@ -338,8 +338,9 @@ impl Keeper {
                 }
                 match places.hear(BETWEEN_LOOKS, &*is_over) {
                     Some(TaskOrder::End { .. }) => {
-                        let asked = machines.reach(&name);
-                        let _ = asked.and_then(|mut line| line.ask(&Ask::Stop { limit_ms: END_LIMIT_MS }));
+                        // Nothing is waited for: the monitor may wait for this thread's end, because its engine has gone.
+                        let reached = machines.reach(&name);
+                        let _ = reached.and_then(|mut line| line.say(&Ask::Stop { limit_ms: END_LIMIT_MS }));
                     }
                     // The engine has gone with the cell: its monitor sees that.
                     Some(TaskOrder::CellLost { .. }) | None => {}

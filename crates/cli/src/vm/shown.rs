@@ -134,15 +134,23 @@ fn row(shown: &Shown, host_bytes: Option<u64>) -> Vec<String> {
     ]
 }
 
+/// What is said of a machine whose monitor does not answer.
+const SILENT: &str = "silent";
+
 pub(super) fn list(machines: &Machines, output: Output) -> Outcome {
-    let mut all = Vec::new();
-    for name in machines.names() {
-        // One that has just ended is not shown.
-        let Ok(shown) = machines.reach(&name).and_then(|mut line| line.show()) else { continue };
-        let host_bytes = proportional_bytes(shown.engine);
-        all.push((shown, host_bytes));
-    }
-    let objects: Vec<Value> = all.iter().map(|(shown, bytes)| object(shown, *bytes)).collect();
+    let with_bytes = |shown: Shown| {
+        let bytes = proportional_bytes(shown.engine);
+        (shown, bytes)
+    };
+    let all = machines.show_all().into_iter().map(|(name, shown)| (name, shown.map(with_bytes)));
+    let all: Vec<_> = all.collect();
+    let objects: Vec<Value> = all
+        .iter()
+        .map(|(name, shown)| match shown {
+            Some((shown, bytes)) => object(shown, *bytes),
+            None => json!({ "name": name.as_str(), "state": SILENT }),
+        })
+        .collect();
     output.show(&objects, || {
         if all.is_empty() {
             return "no machines run: `comb vm clone IMAGE` starts one\n".to_owned();
@@ -151,7 +159,14 @@ pub(super) fn list(machines: &Machines, output: Output) -> Outcome {
             "MACHINE", "IMAGE", "STATE", "CELL", "USES", "OF HOST", "BEGAN IN", "AGE", "REPLACED", "ADDRESS",
         ];
         let mut rows = vec![heading.map(String::from).to_vec()];
-        rows.extend(all.iter().map(|(shown, bytes)| row(shown, *bytes)));
+        let columns = heading.len();
+        rows.extend(all.iter().map(|(name, shown)| match shown {
+            Some((shown, bytes)) => row(shown, *bytes),
+            None => {
+                let known = [name.to_string(), "-".into(), SILENT.into()];
+                known.into_iter().chain(std::iter::repeat_n("-".into(), columns - 3)).collect()
+            }
+        }));
         table::painted(
             &rows,
             output,

@@ -97,9 +97,7 @@ impl Looker {
     fn look(&mut self, machines: &Machines) -> Vec<Seen> {
         let mut counted = BTreeMap::new();
         let mut all = Vec::new();
-        for name in machines.names() {
-            // One that has just ended is not shown.
-            let Ok(shown) = machines.reach(&name).and_then(|mut line| line.show()) else { continue };
+        for shown in machines.show_all().into_iter().filter_map(|(_, shown)| shown) {
             let now = Counted::of(&shown);
             let before = self.0.get(&shown.name);
             let processors = shown.hardware.processors;

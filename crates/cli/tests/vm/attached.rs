@@ -4,16 +4,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Place, state};
-
-/// Kills a process of a machine's.
-fn kill(process: &Value) {
-    let process = i32::try_from(process.as_i64().unwrap()).unwrap();
-    kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
-}
+use super::{Place, signal, state};
 
 /// Writes blocks that say which they are, and says so of each that is on the disk.
 const WRITER: &str = "n=0; while [ $n -lt 300 ]; do yes $n | head -c 4096 | \
@@ -39,7 +33,7 @@ fn what_a_disk_has_acknowledged_outlives_the_processes_that_serve_it() {
         let writer = scope.spawn(|| place.within("one", WRITER));
         for restarts in 1..=3 {
             let servers = place.await_machine("one", |machine| machine["disk_restarts"] == restarts - 1);
-            kill(&servers["disk_servers"][0]);
+            signal(&servers["disk_servers"][0], Signal::KILL);
         }
         let wrote: Vec<u32> = writer.join().unwrap().lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(wrote, (0..300).collect::<Vec<_>>());
@@ -102,7 +96,7 @@ fn machines_on_a_subnet_find_each_other_and_are_nobody_else() {
         let is_ours = words.contains("vm-switch") && words.contains(place.directory.to_str().unwrap());
         is_ours.then(|| entry.file_name().to_str().unwrap().parse::<i64>().unwrap())
     });
-    kill(&Value::from(switch.unwrap()));
+    signal(&Value::from(switch.unwrap()), Signal::KILL);
     let other_is_back = "until ping -c 1 -W 2 boots >/dev/null; do sleep 0.2; done; echo there";
     assert_eq!(place.within("other", other_is_back), "there");
     reaches("boots", "other");

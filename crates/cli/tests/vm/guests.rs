@@ -2,8 +2,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use super::*;
 
 /// Seconds since 1970.
@@ -52,8 +50,7 @@ fn a_guest_that_answers_nothing_hangs_and_is_replaced() {
     place.says(&["vm", "clone", "small", "--as", "silent", "--restart"]);
     place.says(&["vm", "clone", "small", "--as", "bystander"]);
     let stands = place.await_machine("stands", |machine| machine["state"] == "up");
-    let engine = Pid::from_raw(i32::try_from(stands["engine"].as_i64().unwrap()).unwrap()).unwrap();
-    kill_process(engine, Signal::STOP).unwrap();
+    signal(&stands["engine"], Signal::STOP);
     // One in which the agent is stopped, which it cannot be told from.
     let (said, _) = place.fails(&["vm", "exec", "silent", "--", "sh", "-c", "kill -STOP $PPID"]);
     assert!(said.contains("silent: the machine has ended"), "{said}");
@@ -63,7 +60,7 @@ fn a_guest_that_answers_nothing_hangs_and_is_replaced() {
     place.await_machine("stands", |machine| machine["state"] == "hung" && machine["replaced"] == 0);
     let (said, _) = place.fails(&["vm", "exec", "stands", "--", "true"]);
     assert!(said.contains("the guest does not answer: it is hung"), "{said}");
-    kill_process(engine, Signal::CONT).unwrap();
+    signal(&stands["engine"], Signal::CONT);
     place.await_machine("stands", |machine| machine["state"] == "up");
     assert_eq!(place.within("stands", "hostname"), "stands");
     let bystander = place.await_machine("bystander", |machine| machine["state"] == "up");
