@@ -21,9 +21,16 @@ const FUZZ_SECONDS_VARIABLE: &str = "COMB_FUZZ_SECONDS";
 /// What is behind features that no other crate asks for.
 const OPTIONAL: &str = "comb-group/etcd,comb-group/redb,comb-group/tokio,comb-dashboard/otlp,comb-cli/otlp";
 
-/// Every crate's unit, integration and documentation tests, with all that can be left out.
+/// A cargo command about all crates, with all that can be left out: what one of them has built, the next finds. A part of the workspace would be built with
+/// other features, and so anew.
+fn of_all(task: &str) -> std::process::Command {
+    cargo([task, "--workspace", "--features", OPTIONAL])
+}
+
+/// Every crate's unit, integration and documentation tests.
 pub(crate) fn workspace_tests(report: &mut Report) {
-    let mut tests = cargo(["test", "--workspace", "--no-fail-fast", "--features", OPTIONAL]);
+    let mut tests = of_all("test");
+    tests.arg("--no-fail-fast");
     tests.env(FUZZ_SECONDS_VARIABLE, FUZZ_SECONDS_AMONG_TESTS.to_string());
     report.run("tests", tests);
 }
@@ -54,10 +61,7 @@ const MADE: &[(&str, &str)] = &[
 
 /// Their checks, each a step.
 pub(crate) fn compiled(report: &mut Report) {
-    report.run(
-        "combcc and what it stands on",
-        cargo(["build", "-p", "comb-cc", "-p", "comb-cli", "-p", "comb-capi"]),
-    );
+    report.run("combcc and what it stands on", of_all("build"));
     for (name, folder) in MADE {
         let mut check = command("make");
         check.args(["--no-print-directory", "-C", folder, "check"]);
@@ -160,8 +164,8 @@ fn number(arguments: &[&str], option: &str, otherwise: u64) -> Option<u64> {
 /// Tasks whose components load and store by chance, and what they find judged by one order: so many seconds in all.
 pub(crate) fn stress(report: &mut Report, seconds: u64) {
     // One after the other, so that the time is what was asked for.
-    let mut tests =
-        cargo(["test", "-p", "comb-region", "--test", "stress", "--no-fail-fast", "--", "--test-threads=1"]);
+    let mut tests = of_all("test");
+    tests.args(["--test", "stress", "--no-fail-fast", "--", "--test-threads=1"]);
     tests.env("COMB_STRESS_SECONDS", seconds.to_string());
     report.run("stress", tests);
 }
@@ -378,14 +382,10 @@ pub(crate) fn fuzz_arguments<'a>(arguments: &[&'a str]) -> Result<(u64, Option<&
 /// Mutates what a peer may write, for a bounded time. Nothing is captured: a test that hangs or aborts has by then
 /// shown its seed.
 pub(crate) fn fuzz(report: &mut Report, seconds: u64, name: Option<&str>) {
-    // Machines say in assertions what they take for impossible, so those stay in.
-    let fuzzed: [(&str, &[&str]); 4] =
-        [("comb-net", &[SIMULATION]), ("comb-membership", &[]), ("comb-trace", &[]), ("comb-kernel", &[])];
-    for (package, profile) in fuzzed {
-        let mut tests = cargo(["test", "-p", package, "--test", "fuzz"].iter().chain(profile).copied());
-        tests.args(["--", "--nocapture"]).args(name).env(FUZZ_SECONDS_VARIABLE, seconds.to_string());
-        report.run(&format!("fuzz {package}"), tests);
-    }
+    let mut tests = of_all("test");
+    tests.args(["--test", "fuzz", "--no-fail-fast", "--", "--nocapture"]).args(name);
+    tests.env(FUZZ_SECONDS_VARIABLE, seconds.to_string());
+    report.run("fuzz", tests);
 }
 
 /// `comb bench`, from source.

@@ -73,11 +73,14 @@ fn member_process() {
         // Those that it has with the dead, each once; and the others are as they were.
         let with_the_dead = (0..CIRCLES).filter(|&circle| members(circle) == [own, NODES - 1].into()).count();
         if own != NODES - 1 && notices.len() == with_the_dead {
+            println!("\n:told {} times of {}", notices.values().sum::<u32>(), notices.len());
+            notices.insert("no more".to_owned(), 1);
+        }
+        // Again and again: what is said in such a circle comes or does not.
+        if notices.len() > with_the_dead {
             let other = (own + 1) % (NODES - 1);
             let ours = (0..CIRCLES).find(|&circle| members(circle) == [own, other].into()).expect("one");
             group.say(&format!("circle {ours}/{other}"), b"still here").expect("it is whole");
-            println!("\n:told {} times of {}", notices.values().sum::<u32>(), notices.len());
-            notices.insert("no more".to_owned(), 1);
         }
         group.wait(Duration::from_millis(10));
     }
