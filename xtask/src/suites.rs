@@ -1,7 +1,7 @@
 //! What is checked by running our own code.
 
 use crate::steps::{Outcome, Report, output, run, say};
-use crate::workspace::{cargo, command, protocol_packages, target_directory};
+use crate::workspace::{cargo, command, protocol_packages, root, target_directory};
 
 /// How long one fuzz test mutates its input, unless told otherwise.
 pub(crate) const FUZZ_SECONDS: u64 = 20;
@@ -35,11 +35,43 @@ pub(crate) fn workspace_tests(report: &mut Report) {
     report.run("tests", tests);
 }
 
-/// comb-net's tests once more, on the ways that older kernels leave it.
+/// comb-net's tests once more, on the ways that older kernels leave it: the same programs.
 pub(crate) fn fallbacks(report: &mut Report) {
-    let mut tests = cargo(["test", "-p", "comb-net", "--lib", "--tests", "--no-fail-fast"]);
+    report.step("comb-net without newer mechanisms", || {
+        let mut build = of_all("test");
+        build.args(["--no-run", "--message-format=json"]);
+        let programs = match output(build) {
+            Err(mistake) => return Outcome::Failed(mistake),
+            Ok(messages) => test_programs(&messages, "comb-net"),
+        };
+        if programs.is_empty() {
+            return Outcome::Failed("comb-net has no tests: nothing was checked".to_owned());
+        }
+        let failures: Vec<String> = programs.iter().filter_map(|program| without(program)).collect();
+        if failures.is_empty() { Outcome::Passed } else { Outcome::Failed(failures.join("\n    ")) }
+    });
+}
+
+/// Runs a program of comb-net's tests without newer mechanisms; why it failed, if it has.
+fn without(program: &str) -> Option<String> {
+    let mut tests = command(program);
+    tests.current_dir(root().join("crates/net"));
     tests.env(FUZZ_SECONDS_VARIABLE, FUZZ_SECONDS_AMONG_TESTS.to_string()).env("COMB_WITHOUT", "all");
-    report.run("comb-net without newer mechanisms", tests);
+    match run(tests) {
+        Outcome::Failed(why) => Some(format!("{program}: {why}")),
+        _ => None,
+    }
+}
+
+/// Of cargo's messages: the programs that are tests of a package.
+fn test_programs(messages: &str, package: &str) -> Vec<String> {
+    let of_it = format!("#{package}@");
+    let programs = messages.lines().filter(|line| line.contains(&of_it)).filter_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        Some(rest.split_once('"')?.0.to_owned())
+    });
+    // Examples are elsewhere.
+    programs.filter(|program| program.contains("/deps/")).collect()
 }
 
 /// comb-net's tests with as little of it as can be built.
@@ -61,7 +93,10 @@ const MADE: &[(&str, &str)] = &[
 
 /// Their checks, each a step.
 pub(crate) fn compiled(report: &mut Report) {
-    report.run("combcc and what it stands on", of_all("build"));
+    let mut build = of_all("build");
+    // With what the tests alone need, they were built.
+    build.args(["--lib", "--bins", "--tests"]);
+    report.run("combcc and what it stands on", build);
     for (name, folder) in MADE {
         let mut check = command("make");
         check.args(["--no-print-directory", "-C", folder, "check"]);
@@ -404,6 +439,21 @@ mod tests {
         let listing = "sim_ring::tests::other: test\nring::tests::sim_loss: test\nsim_join: test\nresim_x: test\n\
                        sim_bench: benchmark\n\n3 tests, 1 benchmark\n";
         assert_eq!(test_names(listing, "sim_"), ["ring::tests::sim_loss", "sim_join"]);
+    }
+
+    #[test]
+    fn tests_are_found_among_what_cargo_has_built() {
+        let message = |package: &str, executable: &str| {
+            format!(
+                "{{\"package_id\":\"path+file:///c/{package}#comb-{package}@0.1.0\",\"executable\":{executable},\"fresh\":true}}\n"
+            )
+        };
+        let messages = message("net", "null")
+            + &message("net", "\"/t/debug/deps/rpc-4d\"")
+            + &message("net", "\"/t/debug/examples/rpc\"")
+            + &message("network", "\"/t/debug/deps/other-1\"");
+        assert_eq!(test_programs(&messages, "comb-net"), ["/t/debug/deps/rpc-4d"]);
+        assert!(test_programs(&messages, "comb-none").is_empty());
     }
 
     #[test]
