@@ -450,8 +450,8 @@ impl<'a> Monitor<'a> {
             let _ = push(&mut self.engine.console, &mut self.console_goes);
             self.clients.push_all();
         }
-        if self.stops_by.is_some() {
-            // However it has: nobody takes its place.
+        if self.stops_by.is_some() && matches!(self.end, Some(End::Panicked | End::Hung | End::Lost)) {
+            // It was to end: nobody takes its place.
             self.end = Some(End::Stopped);
         }
         let why = self.why_programs_end();
