@@ -332,6 +332,7 @@ fn pages_are_in_the_node_where_the_policy_has_them() {
     let place = Place::new("nodes", state);
     place.says(&["vm", "clone", "small", "--nodes", "2", "--cpus", "2", "--as", "two"]);
     assert_eq!(place.within("two", "cat /sys/devices/system/node/node*/distance"), "10 30\n30 10");
+    assert_eq!(place.within("two", "nproc"), "2");
     let said = place.within("two", "comb-guest nodes");
     let (hot, stored) = said.split_once("after a store into what all had read:").expect("both");
     for (part, line) in [

@@ -19,6 +19,8 @@ mod becoming;
 mod network;
 mod processes;
 
+pub use becoming::use_all_processors;
+
 /// So many programs run at once for the host.
 const MOST_PROGRAMS: usize = 256;
 

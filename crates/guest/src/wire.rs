@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const PORT: &str = "comb.guest";
 
 /// Of what the two say; who hears another than its own says so, and nothing more.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A program's output, or its input, that has come and not been taken is at most so much.
 pub const WINDOW_BYTES: usize = 1 << 16;

@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use comb_guest::agent::serve_by;
+use comb_guest::agent::{serve_by, use_all_processors};
 use comb_guest::wire::PORT;
 use rustix::io::FdFlags;
 
@@ -57,6 +57,7 @@ fn begin() -> io::Result<Stand> {
     for (what, place) in [(c"devtmpfs", c"/dev"), (c"proc", c"/proc"), (c"sysfs", c"/sys")] {
         mount(what, place)?;
     }
+    use_all_processors();
     // There was no console when this began. What is opened next would be taken for standard input, output or error.
     while File::options().read(true).write(true).open("/dev/null")?.into_raw_fd() < 2 {}
     let mut modules: Vec<PathBuf> =

@@ -301,6 +301,10 @@ impl Hardware {
         if self.accelerator == Accelerator::Tcg {
             // A timer that is late on a busy host is no broken one, for which a kernel gives up.
             begins.push_str(" tsc=reliable no_timer_check");
+            if self.processors > 1 {
+                // While a kernel begins it changes its own code, and a translator may miss that of what another processor runs just then: the guest brings the others in.
+                begins.push_str(" maxcpus=1");
+            }
         }
         add("-append", begins.into());
         add("-device", "virtio-serial-pci,max_ports=4".into());
@@ -379,6 +383,18 @@ mod tests {
         assert!(private.contains(",mem-merge=off") && shared.contains(",mem-merge=on"), "{private} {shared}");
         assert!(shared.contains("merge=on") && !shared.contains("incoming"), "{shared}");
         assert!(!shared.contains("virtio-mem") && !shared.contains("online_movable"), "{shared}");
+    }
+
+    #[test]
+    fn a_kernel_that_is_translated_begins_with_one_processor() {
+        let (root, under) = (Root::Memory("/t/root".into()), Under::Private);
+        let backing = Backing { ram: None, root, under, devices: Devices::default() };
+        let begins_with_one = |accelerator, processors| {
+            let hardware = Hardware { processors, accelerator, ..Hardware::default() };
+            line(&backing, &hardware, false).contains(" maxcpus=1")
+        };
+        assert!(begins_with_one(Accelerator::Tcg, 2));
+        assert!(!begins_with_one(Accelerator::Tcg, 1) && !begins_with_one(Accelerator::Kvm, 2));
     }
 
     #[test]

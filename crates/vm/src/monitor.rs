@@ -128,7 +128,7 @@ pub enum End {
     Lost,
     /// It is another host's now.
     Moved,
-    /// Its guest does not see what it was given.
+    /// Its guest does not see what it was given, or is of another version.
     Blind,
 }
 
@@ -605,9 +605,10 @@ impl<'a> Monitor<'a> {
     fn believe(&mut self, said: FromGuest, user: &mut dyn User) {
         let now = Instant::now();
         match said {
-            FromGuest::Became { version, is_seeded } => {
+            FromGuest::Became { version, .. } if version != VERSION => self.end = Some(End::Blind),
+            FromGuest::Became { is_seeded, .. } => {
                 // Whoever has another's random numbers is not at work.
-                if version == VERSION && is_seeded && self.begun.is_none() {
+                if is_seeded && self.begun.is_none() {
                     let names: Vec<String> =
                         self.order.segments.iter().map(|segment| segment.name.to_string()).collect();
                     if names.is_empty() {

@@ -216,7 +216,9 @@ pub(super) fn monitor(
         End::Hung => "its guest has not begun",
         End::Lost => "its engine has ended",
         End::Moved => "it has moved on",
-        End::Blind => "its guest does not see its segments: make its image anew (comb vm create)",
+        End::Blind => {
+            "its guest is of another version, or does not see its segments: make its image anew (comb vm create)"
+        }
     }))
 }
 

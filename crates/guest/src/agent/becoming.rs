@@ -5,7 +5,7 @@
     reason = "the guest's kernel is told of a random seed and the time by calls that have no safe form"
 )]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 
 use super::network;
@@ -21,9 +21,27 @@ struct Entropy {
     content: [u8; 32],
 }
 
+/// With this on its command line a kernel begins with one processor, and this guest brings the others in.
+const BEGINS_WITH_ONE: &str = "maxcpus=1";
+
+/// Brings in the processors that its kernel has not begun with, if it was told to begin with one.
+pub fn use_all_processors() {
+    let words = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    if !words.split_whitespace().any(|word| word == BEGINS_WITH_ONE) {
+        return;
+    }
+    let all = fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().filter_map(Result::ok);
+    for online in all.map(|processor| processor.path().join("online")) {
+        if fs::read_to_string(&online).is_ok_and(|is| is.trim() == "0") {
+            let _ = fs::write(&online, "1");
+        }
+    }
+}
+
 /// Becomes whoever the host says, as far as this guest's kernel permits: what it does not is as it was. Whether it has
 /// taken the seed.
 pub(super) fn become_who(who: &Become) -> bool {
+    use_all_processors();
     if !who.name.is_empty() {
         let _ = rustix::system::sethostname(who.name.as_bytes());
     }
