@@ -8,6 +8,9 @@ pub const PORT: &str = "comb.guest";
 /// Of what the two say; who hears another than its own says so, and nothing more.
 pub const VERSION: u32 = 4;
 
+/// With this on its command line a kernel begins with one processor, and the guest brings the others in.
+pub const BEGINS_WITH_ONE: &str = "maxcpus=1";
+
 /// A program's output, or its input, that has come and not been taken is at most so much.
 pub const WINDOW_BYTES: usize = 1 << 16;
 

@@ -303,7 +303,8 @@ impl Hardware {
             begins.push_str(" tsc=reliable no_timer_check");
             if self.processors > 1 {
                 // While a kernel begins it changes its own code, and a translator may miss that of what another processor runs just then: the guest brings the others in.
-                begins.push_str(" maxcpus=1");
+                begins.push(' ');
+                begins.push_str(comb_guest::wire::BEGINS_WITH_ONE);
             }
         }
         add("-append", begins.into());

@@ -605,7 +605,9 @@ impl<'a> Monitor<'a> {
     fn believe(&mut self, said: FromGuest, user: &mut dyn User) {
         let now = Instant::now();
         match said {
-            FromGuest::Became { version, .. } if version != VERSION => self.end = Some(End::Blind),
+            FromGuest::Became { version, .. } if version != VERSION && self.begun.is_none() => {
+                self.end = Some(End::Blind);
+            }
             FromGuest::Became { is_seeded, .. } => {
                 // Whoever has another's random numbers is not at work.
                 if is_seeded && self.begun.is_none() {

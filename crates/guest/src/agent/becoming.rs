@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 
 use super::network;
-use crate::wire::Become;
+use crate::wire::{BEGINS_WITH_ONE, Become};
 
 const RNDADDENTROPY: libc::Ioctl = 0x4008_5203;
 const RNDRESEEDCRNG: libc::Ioctl = 0x5207;
@@ -20,9 +20,6 @@ struct Entropy {
     bytes: i32,
     content: [u8; 32],
 }
-
-/// With this on its command line a kernel begins with one processor, and this guest brings the others in.
-const BEGINS_WITH_ONE: &str = "maxcpus=1";
 
 /// Brings in the processors that its kernel has not begun with, if it was told to begin with one.
 pub fn use_all_processors() {
